@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.convert import Conversion, Effect, convert
+from tfgpujob.core.policies.acceptance import advice
 from tfgpujob.names import Strategy
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases/convert").glob("*.yaml"))
@@ -100,6 +103,57 @@ def test_cases(case: Path) -> None:
     if conversion.job is not None:
         assert silent(told["tfjob"], conversion) == []
         assert isinstance(parse_job(conversion.job, allow_host=True), JobSpec)
+
+
+def tfjob_of(gpus: int, **roles: int) -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "tensorflow", "image": "train:1"}
+    if gpus:
+        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
+    template = {"spec": {"containers": [container], "serviceAccountName": "trains"}}
+    specs = {role: {"replicas": count, "template": template} for role, count in roles.items() if count}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "a"},
+        "spec": {"tfReplicaSpecs": specs},
+    }
+
+
+def followed(job: Mapping[str, Any], advice: str) -> Iterator[dict[str, Any]]:
+    """The job after each of the ways that the advice leaves open."""
+    for strategy in re.findall(r"(?:strategy:|or) (\w+)(?:,| for|:)", advice):
+        changed = copy.deepcopy(dict(job))
+        spec = changed["spec"]
+        spec["strategy"] = strategy
+        if "call it worker" in advice:
+            spec["replicaSpecs"]["worker"] = spec["replicaSpecs"].pop("chief")
+        if "add replicaSpecs.chief with the template of worker" in advice:
+            spec["replicaSpecs"]["chief"] = {"template": spec["replicaSpecs"]["worker"]["template"]}
+        if "remove runPolicy.restartScope" in advice:
+            del spec["runPolicy"]["restartScope"]
+        yield changed
+    if "automountServiceAccountToken: false" in advice:
+        changed = copy.deepcopy(dict(job))
+        for replica in changed["spec"]["replicaSpecs"].values():
+            replica["template"]["spec"]["automountServiceAccountToken"] = False
+        yield changed
+
+
+def test_each_advice_followed_is_accepted_without_a_warning() -> None:
+    advised = set()
+    for chief, worker, ps, evaluator, gpus in itertools.product((0, 1), (0, 1, 3), (0, 1, 2), (0, 1), (0, 1, 2)):
+        conversion = convert(tfjob_of(gpus, Chief=chief, Worker=worker, PS=ps, Evaluator=evaluator))
+        for note in conversion.notes if conversion.job else ():
+            if note.effect is not Effect.ADVICE:
+                continue
+            changed = list(followed(conversion.job or {}, note.text))
+            assert changed, note
+            for job in changed:
+                spec = parse_job(job, allow_host=True)
+                assert isinstance(spec, JobSpec), (note, spec)
+                assert list(advice(spec)) == [], note
+                advised.add(job["spec"]["strategy"])
+    assert advised == {*map(str, Strategy)}
 
 
 def test_converting_twice_changes_nothing() -> None:

@@ -22,6 +22,7 @@ KIND: Final = "TFJob"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUEUE: Final = "kueue.x-k8s.io/"
 _DEFAULT_GPU: Final = "nvidia.com/gpu"
+_WITHOUT_SCOPE: Final = "and remove runPolicy.restartScope"
 _NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -115,8 +116,8 @@ def _spec(source: Part, strategy: Strategy) -> dict[str, Any]:
         target["runPolicy"] = run_policy
     if managed_by is not None:
         target["managedBy"] = managed_by
-    if strategy is Strategy.CUSTOM and replica_specs:
-        source.note(Effect.ADVICE, "replicaSpecs" if old else "tfReplicaSpecs", _advice(replica_specs))
+    if strategy is Strategy.CUSTOM and replica_specs and (advice := _advice(replica_specs)) is not None:
+        source.note(Effect.ADVICE, "replicaSpecs" if old else "tfReplicaSpecs", advice)
     source.close()
     return target
 
@@ -137,17 +138,22 @@ def _dynamic_workers(source: Part, strategy: Strategy) -> None:
         source.note(Effect.CHANGED, "enableDynamicWorker", text)
 
 
-def _advice(replica_specs: Mapping[str, Any]) -> str:
+def _advice(replica_specs: Mapping[str, Any]) -> str | None:
+    """What to change if the program is of that kind; None if that can't be told. Followed, it makes a valid job."""
     roles = set(replica_specs) - {Role.EVALUATOR}
     workers = replica_specs.get(Role.WORKER, {}).get("replicas", 1)
     if Role.PS in roles:
-        better = "uses tf.distribute.ParameterServerStrategy, set strategy: ParameterServer: its chief is then awaited"
-    elif len(roles) == 2 or workers != 1:
+        if Role.WORKER not in roles:
+            return None
+        chief = "" if Role.CHIEF in roles else "add replicaSpecs.chief with the template of worker, and "
         better = (
-            "uses MultiWorkerMirroredStrategy, set strategy: MultiWorkerMirrored: all replicas then restart together"
+            f"uses tf.distribute.ParameterServerStrategy, {chief}set strategy: ParameterServer: its chief is awaited"
         )
+    elif len(roles) == 2 or workers != 1:
+        better = f"uses MultiWorkerMirroredStrategy, set strategy: MultiWorkerMirrored, {_WITHOUT_SCOPE}: all replicas "
+        better += "restart together"
     else:
-        worker = "call it worker and " if Role.CHIEF in roles else ""
-        devices = "OneDevice, or Mirrored for several GPUs: it then needs no TF_CONFIG"
+        worker = "call it worker, " if Role.CHIEF in roles else ""
+        devices = f"OneDevice, or Mirrored for several GPUs, {_WITHOUT_SCOPE}: it then needs no TF_CONFIG"
         better = f"trains by itself, {worker}set strategy: {devices}"
     return f"strategy is Custom, since only the program knows; if it {better}"

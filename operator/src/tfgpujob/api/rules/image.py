@@ -22,8 +22,11 @@ def _named(job: Job) -> Iterator[Invalid]:
 
 
 def _known(job: Job) -> Iterator[Invalid]:
-    if not _default_image(job) and any(_has_no_image(job, role) for role in _roles(job)):
-        yield Invalid("spec.image", "there is no image to run", _SET_IT)
+    lack = () if _default_image(job) else [role for role in _roles(job) if _has_no_image(job, role)]
+    if lack:
+        is_added = all(role not in job.templates for role in lack) and lack == [Role.CHIEF]
+        which = " the chief that is added" if is_added else ""
+        yield Invalid("spec.image", f"there is no image to run{which}", _SET_IT)
 
 
 def _default_image(job: Job) -> bool:
