@@ -26,6 +26,7 @@ from tests.trainer.inprocess import entrypoint, train_module
 from tests.trainer.training_logs import progress_of
 
 from tfgpujob_trainer.cluster import wait_for_workers
+from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.reporting import progress_endpoint
 from tfgpujob_trainer.reporting.gpu_memory import gpu_memory
@@ -33,6 +34,7 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.profiler import Profiler
 from tfgpujob_trainer.reporting.run_status import RunStatus
 from tfgpujob_trainer.reporting.timing import Durations, StepTime
+from tfgpujob_trainer.train.assemble import input_fix
 from tfgpujob_trainer.train.finish import finish
 from tfgpujob_trainer.train.run import Position
 
@@ -367,3 +369,9 @@ def test_quantiles_of_any_number_of_durations_take_no_more_room():
     for share in (0.5, 0.99):
         assert durations.quantile(share) == pytest.approx(np.quantile(seconds, share), rel=0.01)
     assert Durations().quantile(0.5) == 0
+
+
+def test_a_script_is_not_told_to_set_what_it_can_not_have():
+    settings = config.parse({"entrypoint": "train.py"})
+    assert "trainer." not in input_fix(settings, of_script=True)
+    assert input_fix(settings, of_script=False).startswith("set trainer.data.cache")

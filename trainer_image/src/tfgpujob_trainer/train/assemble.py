@@ -44,6 +44,13 @@ from tfgpujob_trainer.train.trainer import Evaluate
 S = TypeVar("S", bound=Steps)
 
 
+_OF_SCRIPT = (
+    "read rows into arrays first, where they fit into memory, or give map() num_parallel_calls=tf.data.AUTOTUNE: "
+    "a cache() in the script keeps nothing over the epochs"
+)
+"""What a script is to do when training waits for data: it has no trainer.data."""
+
+
 def assemble(
     settings: TrainerConfig,
     env: Environment,
@@ -97,7 +104,7 @@ def assemble(
         steps=total_steps,
         epochs=initial_epoch - (-total_steps // built.schedule.steps_per_epoch),
         log_every_seconds=settings.log_every_seconds,
-        input_fix=input_fix(settings),
+        input_fix=input_fix(settings, of_script=hooks is not None),
         run_status=heartbeat.run_status,
         workers=WorkerTimes(env.worker_names),
         one_machine=env.on_one_machine,
@@ -169,7 +176,9 @@ def describe_gradients(model: keras.Model) -> str:
     return f"gradients of a step: {counted(size, 'byte')} for {counted(sum(weights), 'trainable weight')}"
 
 
-def input_fix(settings: TrainerConfig) -> str:
-    """What to set when training waits for data."""
+def input_fix(settings: TrainerConfig, *, of_script: bool) -> str:
+    """What to do when training waits for data."""
+    if of_script:
+        return _OF_SCRIPT
     more = f"raise trainer.data.parallelReads ({settings.data.parallel_reads})"
     return f"set trainer.data.cache, or {more}" if settings.data.cache == "none" else more
