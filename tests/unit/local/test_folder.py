@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tfgpujob.exits import CliError
-from tfgpujob.local.folder import Folder
+from tfgpujob.cli import main as cli
+from tfgpujob.exits import CliError, Exit
+from tfgpujob.local.folder import Folder, claim_of
 
 
 def opened(path: Path, claim: str | None = None, *, predicts: bool = False) -> Folder:
@@ -49,3 +50,40 @@ def test_starting_anew_on_a_claim_renames_what_this_kind_of_run_has_written(tmp_
 def test_a_job_that_is_named_like_the_claims_folder_does_not_get_it(tmp_path: Path) -> None:
     with pytest.raises(CliError, match=r"runs/claims: the claims of all runs are in it"):
         Folder(tmp_path / "runs/claims")
+
+
+def kept(path: Path, phase: str, **trainer: object) -> Folder:
+    job = {"metadata": {"name": path.name}, "spec": {"strategy": "OneDevice", "trainer": trainer}}
+    folder = Folder(path, claim_of(job))
+    folder.open()
+    folder.keep({**job, "status": {"phase": phase}})
+    return folder
+
+
+def test_the_runs_of_this_machine_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["list", "--local"]) == Exit.OK
+    assert "there is no run in runs/; tfgpu run FILE --local makes one" in capsys.readouterr().err
+    going, done = (
+        kept(tmp_path / "runs/going", "Running"),
+        kept(tmp_path / "runs/done", "Succeeded", output={"claim": "o"}),
+    )
+    (done.output / "checkpoints/step-0000000012").mkdir(parents=True)
+    (done.output / "checkpoints/step-0000000012/COMMIT").touch()
+    (tmp_path / "runs/strange").mkdir()
+
+    def rows() -> list[list[str]]:
+        capsys.readouterr()
+        assert cli.main(["list", "--local"]) == Exit.OK
+        return [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+
+    assert rows() == [
+        ["done", "Succeeded", "12", "OneDevice", "runs/claims/o"],
+        ["going", "Running", "-", "OneDevice", "runs/going"],
+    ]
+    assert going._lock is not None
+    going._lock.close()
+    assert rows()[1][1] == "Stopped", "no tfgpu holds it"
+    assert cli.main(["list", "--local", "-A"]) == Exit.USAGE

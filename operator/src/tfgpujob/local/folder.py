@@ -18,6 +18,7 @@ from tfgpujob.exits import CliError
 RUNS: Final = Path("runs")
 """Where the folders of runs are, if nobody says otherwise."""
 
+_STATE: Final = "job.json"
 CLAIMS: Final = "claims"
 """Beside them."""
 
@@ -37,7 +38,7 @@ class Folder:
         self._predicts = predicts
         self.logs = path / "logs"
         self.scratch = path / ".tfgpu"
-        self._state = self.scratch / "job.json"
+        self._state = self.scratch / _STATE
         self._lock: IO[str] | None = None
 
     def open(self) -> None:
@@ -104,9 +105,31 @@ class Folder:
         steps = [int(path.parent.name.removeprefix("step-")) for path in self.output.glob("checkpoints/step-*/COMMIT")]
         return max(steps, default=None)
 
+    def is_running(self) -> bool:
+        """Whether a tfgpu runs the job in it now."""
+        try:
+            with (self.scratch / "lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def shown(self) -> str:
         """The path as a person would type it."""
         return shown(self.path)
+
+
+def runs(parent: Path = RUNS) -> Sequence[tuple[Folder, Object]]:
+    """The runs in that folder, with their jobs."""
+    paths = sorted(state.parent.parent for state in parent.glob(f"*/.tfgpu/{_STATE}"))
+    jobs = [(path, job) for path in paths if (job := Folder(path).job()) is not None]
+    return [(Folder(path, claim_of(job), predicts=_predicts(job)), job) for path, job in jobs]
+
+
+def _predicts(job: Object) -> bool:
+    return ((job.get("spec") or {}).get("trainer") or {}).get("mode") == "predict"
 
 
 def claim_of(job: Object) -> str | None:
