@@ -53,6 +53,13 @@ def test_what_kubectl_refuses_is_refused(scalar: str) -> None:
         load(with_value(scalar))
 
 
+def test_what_is_merged_in_may_be_replaced() -> None:
+    text = "base: &base {a: 1, b: 2}\nv: {<<: *base, b: 3}\n"
+    assert load(text)["v"] == {"a": 1, "b": 3}
+    with pytest.raises(yaml.YAMLError, match="b is there a second time"):
+        load("v: {a: 1, b: 2, b: 3}")
+
+
 def documents(texts: list[str]) -> tuple[dict[str, Any], str]:
     """An object that has each as a value, and each as a key; and as tfgpu writes it."""
     obj = {**JOB, "spec": {"values": texts, "keys": dict.fromkeys(texts, 1)}}

@@ -16,6 +16,7 @@ import yaml
 
 _STR: Final = "tag:yaml.org,2002:str"
 _MERGE: Final = "tag:yaml.org,2002:merge"
+_TEMPLATE: Final = "{{ … }} is a template of Helm or Argo: render it first, such as by helm template"
 _TAGS: Final = {type(None): "null", bool: "bool", int: "int", float: "float"}
 _OTHER_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in _TAGS.values())
 _CONSTANTS: Final[dict[str, bool | float | None]] = {
@@ -136,13 +137,25 @@ class Loader(yaml.SafeLoader):
         made = {}
         if not isinstance(node, yaml.MappingNode):
             raise yaml.constructor.ConstructorError(None, None, "is no mapping", node.start_mark)
+        self._refuse_repeated([key for key, _ in node.value])
         self.flatten_mapping(node)
         for key_node, value_node in node.value:
             if (key := key_of(key_node)) is None:
-                problem = "a key is no text: put it in quotes"
+                is_template = isinstance(key_node, yaml.MappingNode)
+                problem = _TEMPLATE if is_template else "a key is no text: put it in quotes"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             made[key] = self.construct_object(value_node, deep=deep)
         return made
+
+    def _refuse_repeated(self, keys: list[yaml.Node]) -> None:
+        """kubectl takes the last one without a word. What is merged in is meant to be replaced."""
+        seen = set[str]()
+        for node in keys:
+            if isinstance(node, yaml.ScalarNode) and node.tag != _MERGE:
+                if node.value in seen:
+                    problem = f"{node.value} is there a second time: keep one of them"
+                    raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+                seen.add(node.value)
 
 
 for _tag in _TAGS.values():

@@ -46,6 +46,55 @@ def test_a_folder_with_lists_and_other_objects(tmp_path: Path, capsys: pytest.Ca
     assert [d["metadata"]["name"] for d in yaml.safe_load_all((target / "deep/b.yaml").read_text())] == ["b", "c"]
 
 
+NESTED = {
+    "apiVersion": "kubeflow.org/v1beta1",
+    "kind": "Experiment",
+    "spec": {"trial": [{"spec": tfjob("a", Worker=1)}]},
+}
+TEXT = {"kind": "Workflow", "spec": {"templates": [{"resource": {"manifest": "apiVersion: a\nkind: TFJob\n"}}]}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "where"),
+    [(NESTED, "Experiment, spec.trial[0].spec"), (TEXT, "Workflow, spec.templates[0].resource.manifest")],
+)
+def test_a_tfjob_inside_of_another_object_is_found(
+    obj: dict[str, Any], where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(obj))
+    assert cli.main(["convert", str(tmp_path / "a.yaml")]) == Exit.USAGE
+    assert f"a.yaml: {where}; put it into a file of its own" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("tensorflow.org/v1alpha1", "TfJob"), ("training.kubedl.io/v1alpha1", "TFJob")]
+)
+def test_tfjobs_of_other_groups_are_read(
+    version: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump({**tfjob("a", Worker=2), "apiVersion": version, "kind": kind}))
+    assert cli.main(["convert", str(tmp_path / "a.yaml")]) == Exit.OK
+    assert yaml.safe_load(capsys.readouterr().out)["kind"] == "TFGPUJob"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("kind: TFJob\nspec:\n  Worker: 1\n  Worker: 2\n", "line 4: Worker is there a second time: keep one of them"),
+        (
+            "kind: TFJob\nmetadata: {name: {{ .Values.name }}}\n",
+            "line 2: {{ … }} is a template of Helm or Argo: render it",
+        ),
+    ],
+)
+def test_what_is_no_yaml_yet_is_named(
+    text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    assert cli.main(["convert", str(tmp_path / "a.yaml")]) == Exit.USAGE
+    assert problem in capsys.readouterr().err
+
+
 def test_standard_output_is_a_file_that_can_be_applied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(yaml.safe_dump_all([tfjob("a", Worker=2), tfjob("b", Worker=1)]))

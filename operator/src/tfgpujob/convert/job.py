@@ -19,6 +19,8 @@ from tfgpujob.names import MAX_NAME_LENGTH, NAME, Role, Strategy
 
 GROUP: Final = "kubeflow.org"
 KIND: Final = "TFJob"
+_GROUPS: Final = frozenset({GROUP, "tensorflow.org", "training.kubedl.io", "kubedl.io"})
+"""Of TFJobs before Kubeflow's, and of KubeDL's, which have the same spec."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUEUE: Final = "kueue.x-k8s.io/"
 _DEFAULT_GPU: Final = "nvidia.com/gpu"
@@ -27,8 +29,21 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
 def is_tfjob(obj: Mapping[str, Any]) -> bool:
-    """A TFJob of any version."""
-    return obj.get("kind") == KIND and str(obj.get("apiVersion", "")).partition("/")[0] == GROUP
+    """A TFJob of any version, or TfJob, as the first one was written."""
+    group = str(obj.get("apiVersion", "")).partition("/")[0]
+    return str(obj.get("kind")).lower() == KIND.lower() and group in _GROUPS
+
+
+def tfjob_inside(obj: Any, path: str = "") -> str | None:
+    """Where another object, such as an Experiment or a Workflow, holds a TFJob; None if it does not."""
+    if isinstance(obj, str):
+        return path if re.search(rf"^\s*kind:\s*{KIND}\s*$", obj, re.MULTILINE) else None
+    if isinstance(obj, Mapping) and path and is_tfjob(obj):
+        return path
+    parts = list(obj.items() if isinstance(obj, Mapping) else enumerate(obj) if isinstance(obj, list) else ())
+    places = [f"{path}.{key}".lstrip(".") if isinstance(key, str) else f"{path}[{key}]" for key, _ in parts]
+    found = (tfjob_inside(part, place) for (_, part), place in zip(parts, places, strict=True))
+    return next((place for place in found if place is not None), None)
 
 
 def convert(obj: Mapping[str, Any], strategy: Strategy = Strategy.CUSTOM) -> Conversion:

@@ -50,6 +50,9 @@ def convert_template(source: Part, resource: str | None) -> tuple[dict[str, Any]
     spec: dict[str, Any] = {}
     pod.move(spec, *pod.left())
     spec = copy.deepcopy(spec)
+    if spec.get("schedulerName"):
+        text = "is kept; a gang scheduler gets a pod group only if the operator here is set up for it (gang.backends)"
+        pod.note(Effect.CHANGED, "schedulerName", text)
     gpus = None
     for i, container in enumerate(spec["containers"] if isinstance(spec.get("containers"), list) else []):
         if isinstance(container, dict) and container.get("name") == names.CONTAINER:

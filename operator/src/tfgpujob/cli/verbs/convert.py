@@ -11,7 +11,7 @@ import click
 
 from tfgpujob.cli.output import Format, data
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.convert import Conversion, Effect, convert, is_tfjob
+from tfgpujob.convert import Conversion, Effect, convert, is_tfjob, tfjob_inside
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_objects
 from tfgpujob.names import Strategy
@@ -41,13 +41,16 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
     counts: Counter[Effect] = Counter()
     jobs = 0
     unread: list[CliError] = []
+    inside: list[str] = []
     for file, under in _files(files):
         try:
-            parts = [_converted(obj, Strategy(strategy)) for obj in read_objects(file)]
+            objects = read_objects(file)
+            parts = [_converted(obj, Strategy(strategy)) for obj in objects]
         except CliError as error:
             click.echo(f"tfgpu: {error}", err=True)
             unread.append(error)
             continue
+        inside += [f"{file}: {obj.get('kind')}, {at}" for obj in objects if (at := tfjob_inside(obj)) is not None]
         for conversion, _ in parts:
             jobs += conversion is not None
             counts.update(note.effect for note in conversion.notes) if conversion else None
@@ -61,8 +64,10 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
             target.write_text(text)
     if not jobs and unread:
         return int(unread[0].code)
+    if not jobs and inside:
+        raise CliError(f"a TFJob is inside of another object: {inside[0]}", "put it into a file of its own", Exit.USAGE)
     if not jobs:
-        raise CliError(f"there is no TFJob in {', '.join(files)}", "name files of kubeflow.org TFJobs", Exit.NOT_FOUND)
+        raise CliError(f"there is no TFJob in {', '.join(files)}", "name files of TFJobs", Exit.NOT_FOUND)
     told = ", ".join(f"{counts[effect]} {effect}" for effect in Effect if counts[effect])
     click.echo(f"{counted(jobs, 'TFJob')} read: {told or 'no notes'}", err=True)
     return int(Exit.USAGE if counts[Effect.REFUSED] or unread else Exit.OK)
