@@ -10,51 +10,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.machine import PATIENCE
-from tests.unit.local.job import until, write_job
+from tests.unit.local.job import Tool, until, write_job
 
 from tfgpujob.exits import Exit
 from tfgpujob.local.session import failure_of, of_weights, what_was_said
 
 pytestmark = pytest.mark.slow
-
-STAND_IN = Path(__file__).with_name("stand_in.py")
-
-
-class Tool:
-    """`tfgpu` processes in one folder; what is left of them ends with the test."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.started: list[subprocess.Popen[str]] = []
-
-    def start(self, what: str, *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tfgpujob.cli", "run", "job.yaml", "--local", *options]
-        process = subprocess.Popen(
-            [*command, "--", "python", str(STAND_IN), what],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.started.append(process)
-        return process
-
-    def run(self, what: str, *options: str) -> tuple[int, str, str]:
-        process = self.start(what, *options)
-        out, err = process.communicate(timeout=PATIENCE)
-        return process.returncode, out, err
-
-    def log(self, replica: str) -> str:
-        path = self.folder / "runs/try/logs" / f"{replica}.log"
-        return path.read_text() if path.exists() else ""
-
-    def job(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / "runs/try/.tfgpu/job.json").read_text())
-        return found
 
 
 @pytest.fixture

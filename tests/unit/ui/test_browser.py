@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.unit.ui import planted
 from tests.unit.ui.chromium import Browser, browser
+from tests.unit.ui.hostile import HOSTILE, poisoned_job
 from tests.unit.ui.planted import ALL, TRAINS, Planted
-from tests.unit.ui.test_pages import HOSTILE, poisoned_job
 
 from tfgpujob.ui import server
 

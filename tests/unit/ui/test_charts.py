@@ -6,13 +6,9 @@ import math
 import re
 
 from hypothesis import example, given
-from hypothesis import strategies as st
+from tests.unit.ui.runs import POINTS
 
 from tfgpujob.ui.charts import SIDE, line_chart, number_text, stacked
-
-POINTS = st.lists(
-    st.tuples(st.integers(0, 10**15), st.floats(allow_nan=False, allow_infinity=False)), min_size=1, max_size=20
-).map(sorted)
 
 
 @given(POINTS, POINTS)

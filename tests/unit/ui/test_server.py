@@ -17,19 +17,16 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from aiohttp.web import Application, Request
 from tests.harness.live import LiveCluster
-from tests.harness.scenario import job
 from tests.machine import PATIENCE
-from tests.unit.local.job import until, write_job
-from tests.unit.local.test_run import Tool
+from tests.unit.local.job import Tool, until, write_job
+from tests.unit.ui.hostile import harmless
 from tests.unit.ui.planted import Planted
-from tests.unit.ui.test_pages import harmless
+from tests.unit.ui.runs import local_run, started
 
-from tfgpujob.client import ApiError, AsyncClient, Client
+from tfgpujob.client import ApiError, AsyncClient
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import Exit
 from tfgpujob.kube.connection import Connection
-from tfgpujob.local.folder import Folder
-from tfgpujob.names import Condition
 from tfgpujob.ui import server
 from tfgpujob.ui.seen import Seen
 from tfgpujob.ui.sources import LINES, Cluster, LocalRuns, Source
@@ -125,16 +122,6 @@ async def test_it_listens_on_this_machine_alone_with_another_token_each_time() -
     assert len(tokens) == 2
 
 
-TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
-
-
-def started(live: LiveCluster, name: str) -> None:
-    with Client() as client:
-        client.submit(job(name, worker=2, spec={"trainer": TRAINER}))
-        client.wait(name, condition=Condition.RUNNING, timeout_seconds=PATIENCE)
-    live.say(f"{name}-worker-1", *(f"line {i}" for i in range(3 * LINES)))
-
-
 async def test_a_job_of_a_cluster_is_seen_with_what_one_may_read(live: LiveCluster) -> None:
     started(live, "seen")
     told = {"phase": "training", "step": 60, "steps": 240, "workerSeconds": {"worker-0": 0.01, "worker-1": 0.02}}
@@ -190,15 +177,6 @@ async def test_what_one_may_not_read_is_named_and_the_rest_is_shown(live: LiveCl
         assert "a log: " in text
     finally:
         live.front.refuse = lambda _method, _path: None
-
-
-def local_run(folder: Path, *, name: str = "digits", **more: str) -> Folder:
-    run = Folder(folder / name)
-    run.open()
-    run.keep({**job(name, worker=2), "metadata": {"name": name, "namespace": "default", "uid": "u"}, "status": {}})
-    for replica, text in more.items():
-        (run.logs / f"{replica.replace('_', '-')}.log").write_text(text)
-    return run
 
 
 async def test_runs_of_this_machine_are_seen_with_their_curves(tmp_path: Path) -> None:

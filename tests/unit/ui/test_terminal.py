@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from tests.harness.live import LiveCluster
-from tests.unit.ui.test_charts import POINTS
-from tests.unit.ui.test_server import local_run, started
+from tests.unit.ui.runs import POINTS, local_run, started
 
 from tfgpujob.cli import main as cli
 from tfgpujob.exits import Exit
