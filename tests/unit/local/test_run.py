@@ -45,6 +45,15 @@ def test_two_workers_find_each_other_at_ports_of_this_machine(tool: Tool) -> Non
     assert "try succeeded in" in out
 
 
+def test_what_a_trainer_leaves_at_its_end_is_in_the_status_as_in_a_cluster(tool: Tool) -> None:
+    write_job(tool.folder)
+    code, _, _ = tool.run("tell")
+    assert code == Exit.OK
+    status = tool.job()["status"]
+    assert status["goodput"]["reachedStep"] == 7
+    assert "queued" not in status["goodput"], "its node is this machine"
+
+
 def test_a_permanent_failure_fails_the_job_and_names_the_replica_and_its_log(tool: Tool) -> None:
     write_job(tool.folder)
     code, _, err = tool.run("fail")

@@ -138,6 +138,13 @@ def test_what_a_trainer_prints_for_programs_is_shown_in_words() -> None:
     assert page.replicas[-1].lines == ["step 60/240, loss 0.5000, 6m00s to go", deep, endless, "hello"]
 
 
+def test_a_run_of_this_machine_shows_its_time_once_its_trainer_has_told() -> None:
+    assert len(job_page(replace(TRAINS, local="runs/x"), NOW).time) == 16
+    waits = {**TRAINS.job, "status": {**TRAINS.job["status"], "goodput": {"other": 60, "time": "2026-03-04T15:00:00Z"}}}
+    assert job_page(replace(TRAINS, local="runs/x", job=waits), NOW).time == []
+    assert len(job_page(replace(TRAINS, job=waits), NOW).time) == 1
+
+
 def test_yaml_is_the_jobs_without_who_set_its_fields() -> None:
     found = {**TRAINS.job, "metadata": {**TRAINS.job["metadata"], "managedFields": [{"manager": "kubectl"}]}}
     page = job_page(replace(TRAINS, job=found), NOW)

@@ -130,9 +130,10 @@ class LocalCluster:
         process = Process(self._launch(pod), lambda line: self._on_line(pod, line), self._on_trouble)
         await process.start()
         self._processes[name] = process
-        running = {"running": {"startedAt": timestamp(datetime.now(UTC))}}
-        container = {"name": names.CONTAINER, "ready": True, "state": running}
-        self._update(name, status={"phase": "Running", "containerStatuses": [container]})
+        now = timestamp(datetime.now(UTC))
+        container = {"name": names.CONTAINER, "ready": True, "state": {"running": {"startedAt": now}}}
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
+        self._update(name, status={"phase": "Running", "conditions": [scheduled], "containerStatuses": [container]})
         watch = asyncio.create_task(self._watch(name, process))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
@@ -145,14 +146,17 @@ class LocalCluster:
             self._remove(Kind.POD, name)
             return
         reason = "OOMKilled" if process.out_of_memory else "Error"
+        status = self._objects[Kind.POD, name]["status"]
         terminated = {
             "exitCode": code,
             "reason": "Completed" if code == 0 else reason,
-            "message": self.end_of[name][1] if code else "",
+            "message": self.end_of[name][1],
+            "startedAt": status["containerStatuses"][0]["state"]["running"]["startedAt"],
             "finishedAt": timestamp(datetime.now(UTC)),
         }
         container = {"name": names.CONTAINER, "ready": False, "state": {"terminated": terminated}}
-        self._update(name, status={"phase": "Failed" if code else "Succeeded", "containerStatuses": [container]})
+        phase = "Failed" if code else "Succeeded"
+        self._update(name, status={**status, "phase": phase, "containerStatuses": [container]})
 
     def _put_job(self, job: dict[str, Any]) -> None:
         self.job = {**job, "metadata": {**job["metadata"], "resourceVersion": self._next()}}

@@ -98,9 +98,9 @@ def job_page(seen: Seen, now: datetime) -> JobPage:
     facts = gather(seen.job, seen.pods, seen.events, seen.nodes, now)
     verdict = find_verdict(facts)
     account = facts.status.get("goodput") or {}
-    # On this machine nobody asks a trainer what its time went into, and only the waiting for it is known.
-    found, workers = [] if seen.local else parts(account), _workers(seen)
     share = goodput_account.share(account) if account else None
+    # On this machine a trainer tells what its time went into at its end; before that, all of it would be unaccounted.
+    found, workers = [] if seen.local and share is None else parts(account), _workers(seen)
     return JobPage(
         name=facts.name,
         namespace=str(facts.job["metadata"].get("namespace", "default")),
