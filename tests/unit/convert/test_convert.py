@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.convert import Conversion, Effect, convert
-from tfgpujob.core.policies.acceptance import advice
+from tfgpujob.core.advice import advice
 from tfgpujob.names import Strategy
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases/convert").glob("*.yaml"))

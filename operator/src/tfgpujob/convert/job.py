@@ -25,6 +25,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUEUE: Final = "kueue.x-k8s.io/"
 _DEFAULT_GPU: Final = "nvidia.com/gpu"
 _WITHOUT_SCOPE: Final = "and remove runPolicy.restartScope"
+_KIND_IN_TEXT: Final = re.compile(rf"^[ \t]*+kind:[ \t]*+{KIND}[ \t]*+$", re.MULTILINE)
 _NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -37,7 +38,7 @@ def is_tfjob(obj: Mapping[str, Any]) -> bool:
 def tfjob_inside(obj: Any, path: str = "") -> str | None:
     """Where another object, such as an Experiment or a Workflow, holds a TFJob; None if it does not."""
     if isinstance(obj, str):
-        return path if re.search(rf"^\s*kind:\s*{KIND}\s*$", obj, re.MULTILINE) else None
+        return path if _KIND_IN_TEXT.search(obj) else None
     if isinstance(obj, Mapping) and path and is_tfjob(obj):
         return path
     parts = list(obj.items() if isinstance(obj, Mapping) else enumerate(obj) if isinstance(obj, list) else ())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import keras
-from keras.distribution import ModelParallel, distribution
+from keras.distribution import LayoutMap, ModelParallel, distribution
 from tensorflow.experimental import dtensor
 
 from tfgpujob_trainer.contract.text import counted
@@ -29,8 +28,10 @@ def describe(model: keras.Model) -> Iterator[str]:
     if isinstance(found, ModelParallel):
         layers = model._flatten_layers()  # noqa: SLF001 (private: Keras is pinned)
         paths = [*(variable.path for variable in variables), *(f"{layer.path}/output" for layer in layers)]
-        for pattern in found._layout_map:  # noqa: SLF001 (as above)
-            if not any(pattern == path or re.fullmatch(pattern, path) for path in paths):
+        for pattern, layout in found._layout_map.items():  # noqa: SLF001 (as above)
+            alone = LayoutMap(found.device_mesh)
+            alone[pattern] = layout
+            if all(alone[path] is None for path in paths):
                 yield (
                     f"the LayoutMap's {pattern!r} is the whole path of no variable, so nothing is divided by it; paths "
                     f"are such as {model.weights[0].path}"
