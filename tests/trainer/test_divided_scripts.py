@@ -88,6 +88,7 @@ def test_a_divided_model_is_what_it_is_on_one_device(launch, plain):
     assert "compared with one device: the losses of 3 steps agree to " in task.log
     assert "mesh batch 1 × model 2: each device holds" in task.log
     assert task.ended["summary"]["steps"] == 16
+    assert keras.saving.load_model(launch.directory / "divided.keras").input_shape == (None, 8)
     assert task.progress()[0]["epochs"] == 4
 
 
@@ -102,6 +103,46 @@ def test_it_continues_on_another_mesh(launch, plain, ends, code):
     assert second.wait() == 0, second.log
     assert "continues after epoch 2 of 4" in second.log
     same(second, launch.directory, plain)
+
+
+CALLED_BACK = """
+import keras
+import numpy as np
+from keras import callbacks
+from keras.distribution import DeviceMesh, LayoutMap, ModelParallel, set_distribution
+
+layout = LayoutMap(DeviceMesh((1, 2), ("batch", "model")))
+layout[".*wide/kernel"] = (None, "model")
+set_distribution(ModelParallel(layout_map=layout))
+model = keras.Sequential([keras.layers.Dense(16, "relu", name="wide"), keras.layers.Dense(1)])
+model.compile(keras.optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=None), "mse", metrics=["mae"])
+x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+asked = [
+    callbacks.TensorBoard("board", histogram_freq=1),
+    callbacks.ModelCheckpoint("best.keras", save_best_only=True),
+    callbacks.EarlyStopping(restore_best_weights=True),
+    callbacks.ReduceLROnPlateau(),
+    callbacks.CSVLogger("log.csv"),
+    callbacks.SwapEMAWeights(),
+    callbacks.BackupAndRestore("backup"),
+]
+model.fit(x, x.sum(axis=1), batch_size=16, epochs=2, validation_split=0.25, callbacks=asked)
+again = keras.saving.load_model("best.keras")
+assert again.layers[0].kernel.value.layout.sharding_specs == ["unsharded", "model"]
+again.fit(x, x.sum(axis=1), batch_size=16)
+again.train_on_batch(x[:8], x[:8].sum(axis=1))
+assert np.allclose(again.predict_on_batch(x[:3]), again(x[:3]), atol=1e-6)
+"""
+
+
+@pytest.mark.deep
+def test_callbacks_and_files_are_keras_own(launch, tmp_path):
+    (tmp_path / "called_back.py").write_text(CALLED_BACK)
+    task = start(launch, [1, 2], script=tmp_path / "called_back.py")
+    assert task.wait() == 0, task.log
+    assert "BackupAndRestore is left out" in task.log
+    assert (launch.directory / "log.csv").read_text().startswith("epoch,")
+    assert list((launch.directory / "board").rglob("*tfevents*"))
 
 
 @pytest.mark.deep

@@ -9,6 +9,7 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
+import tensorflow.summary as summary  # noqa: PLR0402 (the module that Keras imports by this name, and no other)
 from keras.src import backend
 from keras.src.backend import tensorflow as tensorflow_backend
 from keras.src.backend.tensorflow import core, distribution_lib
@@ -16,7 +17,7 @@ from tensorflow.experimental import dtensor
 
 from tfgpujob_trainer.contract.exits import ConfigError
 
-_convert_to_numpy = core.convert_to_numpy
+_convert_to_numpy, _of_whole = core.convert_to_numpy, summary.histogram
 
 
 def replacements() -> Iterator[Any]:
@@ -26,6 +27,7 @@ def replacements() -> Iterator[Any]:
     yield mock.patch.object(distribution_lib, "distribute_data_input", distribute_data_input, create=True)
     for module in (core, tensorflow_backend, backend):
         yield mock.patch.object(module, "convert_to_numpy", convert_to_numpy)
+    yield mock.patch.object(summary, "histogram", _histogram)
 
 
 def is_symbolic(value: Any) -> bool:
@@ -140,3 +142,8 @@ def on_host(value: Any) -> Any:
 def convert_to_numpy(x: Any) -> np.ndarray:
     """In place of Keras' own, which can't read what is divided."""
     return gather(x) if is_distributed(x) else _convert_to_numpy(x)
+
+
+def _histogram(name: str, data: Any, *args: Any, **kwargs: Any) -> Any:
+    """tf.summary.histogram, to which Keras' TensorBoard callback gives weights as they are."""
+    return _of_whole(name, on_host(data), *args, **kwargs)

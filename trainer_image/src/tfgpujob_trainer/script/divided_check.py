@@ -34,7 +34,11 @@ def build(model: keras.Model, given: Mapping[str, Any]) -> None:
     rows = _rows(given)
     if not model.built and rows is not None:
         with suppress(Exception):  # such as a GAN, which is never called itself
-            model._symbolic_build(data_batch=rows)  # noqa: SLF001 (private: Keras is pinned)
+            model._symbolic_build(data_batch=tree.map_structure(_of_any_batch, rows))  # noqa: SLF001 (Keras is pinned)
+
+
+def _of_any_batch(array: np.ndarray | None) -> keras.KerasTensor | None:
+    return None if array is None else keras.KerasTensor((None, *array.shape[1:]), str(array.dtype))
 
 
 def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
