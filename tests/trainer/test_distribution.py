@@ -10,6 +10,7 @@ import sys
 import keras
 import pytest
 import tensorflow as tf
+from tensorflow.experimental import dtensor
 from tests.machine import PATIENCE
 from tests.pages import ROOT
 from tests.trainer.distribution_cases import CASES
@@ -85,6 +86,7 @@ def test_ragged_rows_are_refused():
         model = keras.Sequential([keras.layers.Dense(1)])
         with pytest.raises(ConfigError, match="RaggedTensor"):
             model.predict(tf.data.Dataset.from_tensors(tf.ragged.constant([[1.0], [1.0, 2.0]])))
+    assert dtensor.get_default_mesh() is None, "what comes after it is on no mesh"
 
 
 def test_a_mesh_needs_its_devices():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -41,6 +42,17 @@ def current_mesh() -> Any:
     """The mesh of the distribution that the script has set; None without one."""
     found = distribution()
     return None if found is None else found.device_mesh.backend_mesh
+
+
+@contextmanager
+def default_mesh(mesh: Any) -> Iterator[None]:
+    """dtensor.default_mesh(), which itself stays in place after an exception: a script may catch it and continue."""
+    inner = dtensor.default_mesh(mesh)
+    inner.__enter__()
+    try:
+        yield
+    finally:
+        inner.__exit__(None, None, None)
 
 
 def num_processes() -> int:

@@ -16,7 +16,7 @@ from keras.src.layers.layer import Layer
 from tensorflow.experimental import dtensor
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.distribution.mesh import current_mesh
+from tfgpujob_trainer.distribution.mesh import current_mesh, default_mesh
 from tfgpujob_trainer.distribution.refusals import in_words
 from tfgpujob_trainer.distribution.tensors import distribute_data_input, is_distributed, on_host, replicate
 
@@ -42,7 +42,7 @@ def _on_mesh(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
     mesh, compiled = current_mesh(), tf.function(step, autograph=False, jit_compile=bool(model.jit_compile))
 
     def run(data: Any) -> Any:
-        with in_words(), dtensor.default_mesh(mesh):
+        with in_words(), default_mesh(mesh):
             return tree.map_structure(on_host, compiled(tree.map_structure(_distributed, data)))
 
     return run
@@ -106,5 +106,5 @@ def _called(layer: Any, *args: Any, **kwargs: Any) -> Any:
         return replicate(np.asarray(value), mesh) if is_value and not is_distributed(value) else value
 
     args, kwargs = tree.map_structure(placed, (args, kwargs))
-    with in_words(), dtensor.default_mesh(mesh):
+    with in_words(), default_mesh(mesh):
         return _call(layer, *args, **kwargs)
