@@ -117,7 +117,7 @@ def test_logs_of_all_replicas_are_followed_through_a_restart(live: LiveCluster) 
 
 def test_a_finished_job_starts_again_with_its_code(live: LiveCluster, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text("def model(): ...\n")
+    script.write_text("def model(): ...\ndef data(split): ...\n")
     made, code = job_of_file(script, name="rerun", trainer={"globalBatchSize": 8, "epochs": 1})
     with Client() as client:
         client.submit(made, [code])
@@ -263,7 +263,7 @@ def test_code_that_no_config_map_takes(files: dict[str, bytes], problem: str, tm
 
 def test_a_folder_is_code_with_its_paths_and_what_is_no_text_comes_too(tmp_path: Path) -> None:
     for name, content in {
-        "train.py": b"import net.layers",
+        "train.py": b"import net.layers\nmodel.fit()",
         "net/__init__.py": b"",
         "net/deep/layers.py": b"x = 1",
         "net/logo.png": b"\x89\xff",
@@ -277,7 +277,7 @@ def test_a_folder_is_code_with_its_paths_and_what_is_no_text_comes_too(tmp_path:
     paths = paths_of(code)
     found = dict(files_of(code, paths))
     assert found == {
-        "train.py": b"import net.layers",
+        "train.py": b"import net.layers\nmodel.fit()",
         "net/__init__.py": b"",
         "net/deep/layers.py": b"x = 1",
         "net/logo.png": b"\x89\xff",
