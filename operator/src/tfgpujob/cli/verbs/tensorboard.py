@@ -19,6 +19,7 @@ from tfgpujob.cli.verbs import Heading
 from tfgpujob.client.viewer import PORT
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.folder import RUNS, Folder, claim_of
+from tfgpujob.local.tensorboard import command_line
 
 PLACE: Final = Heading.IN_A_CLUSTER, 70
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -100,5 +101,4 @@ def _local(folder: Path, port: int) -> NoReturn:
         raise CliError(f"{events}: no such folder", "name the folder of the run with --dir", Exit.NOT_FOUND)
     if find_spec("tensorboard") is None:
         raise CliError("TensorBoard is not installed here", "pip install 'tfgpujob[local]', which brings it")
-    command_line = [sys.executable, "-m", "tensorboard.main", "--logdir", str(events), "--port", str(port)]
-    os.execv(sys.executable, command_line)  # noqa: S606 - no shell, and no other program than this Python
+    os.execv(sys.executable, command_line(events, port))  # noqa: S606 - no shell, and no other program than this Python
