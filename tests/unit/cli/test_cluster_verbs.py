@@ -411,6 +411,10 @@ def test_explain_takes_any_file(text: str, kind: str, strategy: str, tmp_path: P
         assert code == Exit.OK
         assert printed.err.startswith(f"train.py is {kind}")
         assert printed.out.startswith(f"train: {strategy}, 2 × worker")
+        # The file is sent along: nothing is missing but a claim.
+        assert [line.split()[1] for line in printed.out.splitlines() if line.startswith("warning")] == [
+            "spec.trainer.output.claim"
+        ]
     else:
         assert code == Exit.USAGE
         assert ("--batch 128 --dry-run" if "def " in text else "define model()") in printed.err

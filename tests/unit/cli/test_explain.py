@@ -130,6 +130,7 @@ SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
             {"trainer": {**TRAINER, "code": {"image": "c:1"}, "models": {"image": "m:2"}}},
             "Pods have /code of c:1 as /code and /models of m:2 as /models: as a volume where every node can mount",
         ),
+        ({"trainer": {"entrypoint": "a.py"}}, "the last 3 are kept; a training loop of its own saves by itself."),
         ({"trainer": {"entrypoint": "a.py", "args": ["--name", "a b"]}}, "It is run with the arguments --name 'a b'."),
         ({"trainer": {**TRAINER, "requirements": ["rich"]}}, "lacks; /output is lost with its pod: set output.claim."),
         ({"trainer": {**TRAINER, "requirements": ["rich"], "output": {"claim": "a"}}}, "/output keeps it for the next"),

@@ -176,8 +176,8 @@ def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple
         how = "each of which takes the next part that nobody has" if spec.shares_parts else "each on its own"
         yield "work", f"The rows of data('predict') are shared among {workers}, {how}."
     elif trainer.global_batch_size is None:
-        says = f"fit() in {trainer.entrypoint} says how long it trains and how many examples a step takes"
-        yield "work", f"{says}; {_saves(trainer)}."
+        says = f"{trainer.entrypoint} says how long it trains and how many examples a step takes"
+        yield "work", f"{says}. With fit(), {_saves(trainer)}; a training loop of its own saves by itself."
         if trainer.args is not None:
             yield "work", f"It is run with the arguments {shlex.join(trainer.args)}."
         return

@@ -15,6 +15,7 @@ from tfgpujob.cli.behaviour import sentences
 from tfgpujob.cli.on_gpus import on_gpus
 from tfgpujob.cli.output import Format, coloured, data, sentences_table, table
 from tfgpujob.cli.verbs import Heading
+from tfgpujob.convert.code import job_name
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods.service import build_service
@@ -40,7 +41,9 @@ def command(file: str, workers: int | None, gpus: tuple[int, ...], form: Format)
     -o wide shows every TF_CONFIG, -o yaml the objects themselves. --gpus may be given several times.
     """
     if file.endswith(".py"):
-        found: Sequence[JobFile] = [job_of_script(file, workers=workers or 1, gpus=1, trainer={})]
+        # As `submit` names it, without the digest: files that --with would add are not known here.
+        code = {"configMap": {"name": f"{job_name(Path(file))}-code"}}
+        found: Sequence[JobFile] = [job_of_script(file, workers=workers or 1, gpus=1, trainer={"code": code})]
         click.echo(f"{Path(file).name} is {kind_of_file(file)}", err=True)
     elif workers is not None:
         raise CliError("--workers is for a Python file", f"write it into {file}")
