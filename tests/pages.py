@@ -75,7 +75,12 @@ _DOCKER = "needs Docker and a registry; localcluster.release builds both Dockerf
 _RELEASE = "needs a release and a registry; tests/integration/test_release.py pushes to one of its own"
 _HELM = "needs the helm command; tests/integration/session.py installs the chart by helm or by Helm's library"
 
+_LOOP = "stands for a program of the reader's; tests/trainer/test_loops.py runs loops by this command"
+_LOOP_SUBMITTED = "as above; tests/unit/cli/test_cluster_verbs.py submits Python files"
+
 NOT_TYPED = {
+    "tfgpu run loop.py --local --workers 2": _LOOP,
+    "tfgpu submit loop.py --workers 2 --claim NAME": _LOOP_SUBMITTED,
     "python -m tfgpujob_trainer.advise --config trainer.json --batch": _MEMORY,
     "python3 -m venv venv": _INSTALLS,
     ". venv/bin/activate": _INSTALLS,

@@ -110,6 +110,9 @@ def test_what_it_does_by_itself_is_told_by_its_text(tmp_path):
     file.write_text(COORDINATOR)
     assert not script.starts_a_server(file)
     assert not script.heeds_stops(file)
+    assert script.has_a_strategy(file)
+    file.write_text("with tf.GradientTape() as tape: ...")
+    assert not script.has_a_strategy(file)
     file.write_text("import signal\nfrom tensorflow.distribute import Server\n" + COORDINATOR)
     assert script.starts_a_server(file)
     assert script.heeds_stops(file)
@@ -172,11 +175,12 @@ def test_a_program_does_not_set_another_tf_config(jobs, set_to, refused, monkeyp
         (loop(), ["--gpus", "2"], 0, f"replicas 2 loss {last_loss():.1f}"),
         (loop("MultiWorkerMirroredStrategy"), ["--workers", "2"], 0, f"replicas 2 loss {last_loss():.1f}"),
         (COORDINATOR, ["--workers", "2"], 0, "total 8.0"),
+        ("import tensorflow as tf\nwith tf.GradientTape(): ...", ["--workers", "2"], 0, "a model of its own"),
         (loop(run="experimental_run_v2"), [], 1, "write strategy.run( there"),
         (f"import os\nos.environ['TF_CONFIG'] = '{TWO}'\n" + loop("MultiWorkerMirroredStrategy"),
          ["--workers", "2"], 1, "the program sets TF_CONFIG at train.py:2"),
     ],
-    ids=["devices", "workers", "coordinator", "run_v2", "TF_CONFIG"],
+    ids=["devices", "workers", "coordinator", "alone", "run_v2", "TF_CONFIG"],
 )  # fmt: skip
 def test_one_command_runs_a_loop(text, flags, code, said, tmp_path):
     (tmp_path / "train.py").write_text(text)

@@ -31,6 +31,10 @@ from tfgpujob_trainer.supervise.supervisor import Supervisor
 
 _LOOP = "tfgpujob_trainer.script.loop"
 """It imports TensorFlow, and so runs in a process of its own."""
+_ALONE = (
+    "each worker trains a model of its own on all rows; to train one model together, import tfgpujob_trainer as tfgpu, "
+    "take strategy = tfgpu.strategy(), create the model in strategy.scope(), and call strategy.run(step)"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,6 +115,8 @@ def _run(
     """Run the training processes, and start them again in place where that is on. `path`: a script's."""
     if path is not None and script.has_own_loop(path):
         say(f"{path.name} has a training loop of its own, and runs as it is")
+        if environment.read(environments[0]).has_peers and not script.has_a_strategy(path):
+            say(f"warning: {path.name} has no tf.distribute strategy, so {_ALONE}")
         os.environ.update(environments[0])
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         command = [sys.executable, "-m", _LOOP, *arguments]

@@ -28,6 +28,8 @@ _LOOPS = frozenset(
 """Names of what hand-written training loops are made of."""
 _COORDINATORS = frozenset({"ClusterCoordinator"})
 _LIBRARY = "tfgpujob_trainer"
+_OTHER_WAYS = frozenset({"dtensor", "distribution", "horovod", "Server"})
+"""Names of ways to train one model with other workers, beside the strategies of tf.distribute."""
 _IN_SCRIPT = {
     "params": "there is no model() and no data() to give them to: use args, which the script finds in sys.argv",
     "globalBatchSize": "fit(batch_size=...) says it",
@@ -94,6 +96,12 @@ def has_own_loop(path: Path) -> bool:
 def starts_a_server(path: Path) -> bool:
     """Whether such a program starts a tf.distribute.Server itself, as workers and parameter servers must."""
     return any("Server" in _names(tree) for tree in _trees(path))
+
+
+def has_a_strategy(path: Path) -> bool:
+    """Whether such a program may train one model with other workers."""
+    names = {name for tree in _trees(path) for name in _names(tree)}
+    return bool(names & {_LIBRARY, *_OTHER_WAYS}) or any(name.endswith("Strategy") for name in names)
 
 
 def heeds_stops(path: Path) -> bool:
