@@ -192,7 +192,7 @@ finally:
         (
             "np.ones((8, 3)), np.ones(8)",
             "ValueError: Input 0 with name",
-            "the model was built for rows of float32[3], float32[], as fit() was given them",
+            "let the model take rows of float32[3], float32[], as fit() was given them",
         ),
     ],
 )

@@ -34,7 +34,7 @@ def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True
         if has_own_steps(model) and all(layer.built for layer in model._flatten_layers(include_self=False)):  # noqa: SLF001
             return  # a GAN, say, which is never called itself, and whose parts have their variables
         rows = ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in tf.nest.flatten(arrays))
-        error.add_note(f"the model was built for rows of {rows}, as data('train') returned them")
+        error.add_note(f"let the model take rows of {rows}, as data('train') returned them")
         raise
     if model.optimizer is not None:
         build_all(model.optimizer, model.trainable_variables)
