@@ -172,6 +172,12 @@ def test_the_list_is_filtered(wanted: Mapping[str, str], names: Sequence[str]) -
     assert [row.name for row in listed(**wanted).rows] == names
 
 
+def test_an_empty_list_says_why_it_is_empty() -> None:
+    assert "There is no job yet." in rendered("list.html", list_page({}, Filter(), (), NOW))
+    assert "No job could be read." in rendered("list.html", list_page({}, Filter(), ("jobs: forbidden",), NOW))
+    assert "No job matches the filter." in rendered("list.html", listed(text=".*"))
+
+
 def test_the_list_says_what_each_waits_for_and_how_many_gpus() -> None:
     page = listed()
     row = next(row for row in page.rows if row.name == "bert-large")
