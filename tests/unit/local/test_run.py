@@ -160,7 +160,9 @@ def test_interrupt_stops_all_and_resume_is_the_next_attempt(tool: Tool) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (Exit.INTERRUPTED, "")
-    assert "continue with: tfgpu run job.yaml --local --resume -- python" in out
+    assert re.search(
+        r"is stopped, no checkpoint is in \S+; continue with: tfgpu run job\.yaml --local --resume -- python", out
+    )
     code, out, _ = tool.run("config", "--resume")
     assert code == Exit.OK
     assert "started as worker 0 in attempt 2" in out

@@ -215,7 +215,7 @@ class Session:
             problem, advice = failure_of(job, again=self._again, logs=f"{self._folder.shown()}/logs")
             raise CliError(f"{self._key.name} failed: {problem}", advice, Exit.JOB_FAILED)
         step = self._folder.last_step()
-        saved = "nothing is saved yet" if step is None else f"saved after step {step}"
+        saved = f"no checkpoint is in {shown(self._folder.output)}" if step is None else f"saved after step {step}"
         self._screen.say(f"{self._key.name} is stopped, {saved}; continue with: {self._again}")
         return Exit.INTERRUPTED if self._signals[0] is signal.SIGINT else Exit.TERMINATED
 
