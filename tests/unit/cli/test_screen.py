@@ -48,6 +48,8 @@ def test_the_progress_line() -> None:
 
 
 def test_a_program_of_ones_own_may_report_less() -> None:
+    assert progress_line({"step": 7, "loss": 0.5}) == "step 7, loss 0.5000"
+    assert progress_line({"step": 7, "steps": None}) == "step 7"
     assert progress_of('{"tfgpu": "progress", "step": 7, "loss": null, "epoch": 2}') == "step 7, epoch 2"
     for other in ('{"tfgpu": "progress"', '{"tfgpu": "progress", "step": {}}', '{"step": 7}', "step 7"):
         assert progress_of(other) is None

@@ -74,6 +74,8 @@ class Screen:
 
 
 def progress_line(record: Mapping[str, Any]) -> str:
-    """`[#####.....] step 60/240, …`."""
-    bar = "#" * (_BAR * int(record["step"]) // max(1, int(record["steps"])))
+    """`[#####.....] step 60/240, …`; without the bar where the number of steps is not known."""
+    if not record.get("steps"):
+        return progress_words(record)
+    bar = "#" * (_BAR * int(record["step"]) // int(record["steps"]))
     return f"[{bar:.<{_BAR}}] {progress_words(record)}"
