@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import keras
 import tensorflow as tf
@@ -9,7 +10,7 @@ import tensorflow as tf
 import tfgpujob_trainer as tfgpu
 
 STEPS = int(os.environ.get("STEPS", "1000"))
-OUTPUT = os.environ.get("OUTPUT", "/output")
+OUTPUT = os.environ.get("OUTPUT", "/output" if Path("/output").is_dir() else "output")  # in a pod, or beside it
 
 strategy = tfgpu.strategy()
 keras.utils.set_random_seed(1)
