@@ -140,7 +140,7 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
     if stop:
         save(run, position, evaluation_pending=due)
         wait_for_save(run, position)
-        raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to go on")
+        raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to continue")
     if copy and not due:
         save_in_memory(run, position)
     if planned or save_due_by_time(run):
