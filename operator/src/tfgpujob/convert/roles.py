@@ -11,7 +11,7 @@ from tfgpujob.convert.template import convert_template, gpu_resource
 from tfgpujob.names import Role, Strategy
 
 _ROLES = {"chief": Role.CHIEF, "master": Role.CHIEF, "worker": Role.WORKER, "ps": Role.PS, "evaluator": Role.EVALUATOR}
-_ANEW = "the pod is made anew: a TFJob restarts the container in place, and keeps its emptyDir volumes"
+_ANEW = "the pod is created again: a TFJob restarts the container in place, and keeps its emptyDir volumes"
 _RESTARTS = {
     "OnFailure": _ANEW,
     "Always": f"{_ANEW}. A replica that has ended with 0 is not run again",
