@@ -285,7 +285,7 @@ def test_on_a_run_of_this_machine(trainer: Mapping[str, Any], events: str, tmp_p
     library = tmp_path / "library/tensorboard"
     library.mkdir(parents=True)
     (library / "__init__.py").touch()
-    (library / "main.py").write_text("import sys; print(*sys.argv[1:])")
+    (library / "main.py").write_text("import sys\n\ndef run_main(): print(*sys.argv[1:])\n")
     (tmp_path / events).mkdir(parents=True)
     (tmp_path / "runs/digits/.tfgpu").mkdir(parents=True)
     (tmp_path / "runs/digits/.tfgpu/job.json").write_text(json.dumps({"spec": {"trainer": trainer}}))
@@ -297,7 +297,7 @@ def test_on_a_run_of_this_machine(trainer: Mapping[str, Any], events: str, tmp_p
         text=True,
         check=True,
     )
-    assert shown.stdout == f"--logdir {events} --port 7007\n"
+    assert shown.stdout == f"--logdir {events} --port 7007 --load_fast false\n"
 
 
 def test_what_a_local_run_lacks_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
