@@ -245,6 +245,7 @@ def test_memory_that_tensorflow_is_refused_is_no_crash(launch):
     assert_says(ended(task, 70, "OutOfMemory"), r"RLIMIT_AS \(ulimit -v\) is 3 GiB", "std::bad_alloc")
 
 
+@pytest.mark.deep
 def test_a_kill_at_the_memory_limit_is_known_under_both_versions_of_cgroups(launch):
     file = "memory.limit_in_bytes" if (usage.CGROUPS / "memory").is_dir() else "memory.max"
     with cgroup("memory", file, 2 << 30) as group:
