@@ -57,17 +57,6 @@ class Folder:
                 f"{self.path}: another tfgpu runs a job there", "wait for it, or choose another folder with --dir"
             ) from error
 
-    def in_use(self) -> bool:
-        """Whether a process runs a job in it."""
-        try:
-            with (self.scratch / "lock").open() as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
-
     def holds_a_run(self) -> bool:
         """Whether a trainer that is started here would go on with an older run."""
         return self._state.exists() or self._written.exists()

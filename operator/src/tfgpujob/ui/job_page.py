@@ -30,7 +30,7 @@ from tfgpujob.units import duration
 _MAX_YAML: Final = 256 << 10
 _MOST_WORKERS: Final = 32
 _STRAGGLES: Final = 1.25
-"""A worker that needs so many times the median, and more, is pointed at."""
+"""Times the median step time: a worker at or above it is marked as slow."""
 _KINDS: Final = {
     "useful": "useful",
     "input": "slowed",

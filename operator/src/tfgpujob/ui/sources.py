@@ -1,4 +1,4 @@
-"""Where pages come from: a cluster, with the rights of whoever started the tool, or the runs of this machine."""
+"""Where pages come from: a cluster, read with the kubeconfig of the user, or the runs of this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfgpujob.core.observed.progress_series import Series
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import FORBIDDEN
-from tfgpujob.local.folder import CLAIMS, Folder, claim_of
+from tfgpujob.local.folder import Folder, runs
 from tfgpujob.local.session import interrupted
 from tfgpujob.names import Condition
 from tfgpujob.ui.seen import MAX_TEXT, Seen
@@ -128,7 +128,7 @@ class LocalRuns:
     async def jobs(self) -> tuple[Mapping[str, Object], Sequence[str]]:
         found = await asyncio.to_thread(self._runs)
         more = [f"runs before the last {MOST_RUNS}"] if len(found) > MOST_RUNS else []
-        return {f"{self._folder.name}/{path.name}": job for path, job in itertools.islice(found, MOST_RUNS)}, more
+        return {self._key(folder): _now(folder, job) for folder, job in itertools.islice(found, MOST_RUNS)}, more
 
     async def seen(self, key: str) -> Seen:
         return await asyncio.to_thread(self._seen, key)
@@ -136,17 +136,16 @@ class LocalRuns:
     async def curves(self, key: str) -> Seen:
         return await self.seen(key)
 
-    def _runs(self) -> Sequence[tuple[Path, Object]]:
+    def _key(self, folder: Folder) -> str:
+        return f"{self._folder.name}/{folder.path.name}"
+
+    def _runs(self) -> Sequence[tuple[Folder, Object]]:
         """The newest first."""
-        children = self._folder.iterdir() if self._folder.is_dir() else ()
-        folders = [Folder(path) for path in children if path.name != CLAIMS]
-        runs = [(folder.path, _now(folder, job)) for folder in folders if (job := folder.job()) is not None]
-        return sorted(runs, key=lambda run: (run[0] / ".tfgpu" / "job.json").stat().st_mtime, reverse=True)
+        return sorted(runs(self._folder), key=lambda run: (run[0].scratch / "job.json").stat().st_mtime, reverse=True)
 
     def _seen(self, key: str) -> Seen:
-        found = {f"{self._folder.name}/{path.name}": (path, job) for path, job in self._runs()}
-        path, job = found[key]
-        folder = Folder(path, claim_of(job))
+        found = {self._key(folder): (folder, job) for folder, job in self._runs()}
+        folder, job = found[key]
         logs = {file.stem: file for file in sorted(folder.logs.glob("*-[0-9]*.log"))}
         leader = next(
             (logs[name] for name in (f"{names.Role.CHIEF}-0", f"{names.Role.WORKER}-0") if name in logs), None
@@ -154,7 +153,7 @@ class LocalRuns:
         said = _end_of(leader, _WHOLE_LOG_BYTES) if leader is not None else []
         of_log, report = progress_series.from_log(said)
         return Seen(
-            job=job,
+            job=_now(folder, job),
             series=_kept_series(folder.output) or of_log,
             report=report,
             logs={name: _end_of(file, _LOG_BYTES)[-LINES:] for name, file in itertools.islice(logs.items(), MOST_LOGS)},
@@ -164,7 +163,7 @@ class LocalRuns:
 
 def _now(folder: Folder, job: Object) -> Object:
     """A job that was killed has not written that it was."""
-    return job if is_true(job, Condition.FINISHED) or folder.in_use() else interrupted(job)
+    return job if is_true(job, Condition.FINISHED) or folder.is_running() else interrupted(job)
 
 
 def _kept_series(output: Path) -> Series:

@@ -1,8 +1,8 @@
 """Resize in place: a gang whose leader begins its rounds (docs/adr/0027) takes workers in, or lets them go, with the
 next one. No pod that stays is touched, and it is the same attempt.
 
-status.plan.resize is the persisted intent; status.plan.counts says how many workers the gang has. The leader is asked
-until it answers that so many train (core/status/leader.py), and only then the intent is fulfilled:
+status.plan.resize is the persisted intent; status.plan.counts says how many workers the gang has. The operator asks the
+leader (core/status/leader.py) until it reports that number of training workers. Only then is the intent fulfilled:
 
 grow     the workers that join are created once the leader has agreed. They are required once they train. Until then
          one that fails is replaced (restart/replica.py), and one that finds no room delays nobody

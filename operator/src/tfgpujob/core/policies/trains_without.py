@@ -1,9 +1,9 @@
 """The others of an elastic gang train on without a lost worker, until the pod in its place joins them.
 
-A worker whose pod is told to stop deregisters from the leader of the gang when its processes have ended, and those of
-one that has fallen silent have ended after a while. So the leader need not wait for another pod: it begins the next
-round without that worker (docs/adr/0041 and 0042), and says so when it is asked for the workers that it has
-(core/status/leader.py). status.plan.absent is what is recorded of that. The job is Running then:
+A worker whose pod receives SIGTERM deregisters from the leader of the gang when its processes have ended. A silent
+worker counts as ended after a deadline. The leader does not wait for the replacement pod: it begins the next round
+without that worker (docs/adr/0041 and 0042), and reports the workers that it has when it is asked
+(core/status/leader.py). status.plan.absent records the missing ones. Then the job is Running:
 none of the absent is required, one that fails is replaced (restart/replica.py), and one that finds no node delays
 nobody.
 
