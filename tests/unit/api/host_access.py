@@ -40,12 +40,12 @@ OF_CONTAINERS: dict[str, tuple[list[tuple[dict[str, Any], str]], list[dict[str, 
     "host probes": (
         [
             ({"livenessProbe": {"httpGet": {"host": "10.0.0.1", "port": 80}}}, "livenessProbe.httpGet.host"),
-            ({"readinessProbe": {"tcpSocket": {"host": "10.0.0.1"}}}, "readinessProbe.tcpSocket.host"),
-            ({"startupProbe": {"httpGet": {"host": "metadata"}}}, "startupProbe.httpGet.host"),
-            ({"lifecycle": {"postStart": {"httpGet": {"host": "a"}}}}, "lifecycle.postStart.httpGet.host"),
-            ({"lifecycle": {"preStop": {"tcpSocket": {"host": "a"}}}}, "lifecycle.preStop.tcpSocket.host"),
+            ({"readinessProbe": {"tcpSocket": {"host": "10.0.0.1", "port": 80}}}, "readinessProbe.tcpSocket.host"),
+            ({"startupProbe": {"httpGet": {"host": "metadata", "port": "http"}}}, "startupProbe.httpGet.host"),
+            ({"lifecycle": {"postStart": {"httpGet": {"host": "a", "port": 80}}}}, "lifecycle.postStart.httpGet.host"),
+            ({"lifecycle": {"preStop": {"tcpSocket": {"host": "a", "port": 80}}}}, "lifecycle.preStop.tcpSocket.host"),
         ],
-        [{"livenessProbe": {"httpGet": {"port": 80}}}, {"lifecycle": {"preStop": {"httpGet": {"host": ""}}}}],
+        [{"livenessProbe": {"httpGet": {"port": 1}}}, {"lifecycle": {"preStop": {"httpGet": {"host": "", "port": 1}}}}],
     ),
     "devices by name": (
         [
@@ -117,7 +117,7 @@ OF_PODS: dict[str, tuple[list[tuple[dict[str, Any], str]], list[dict[str, Any]]]
     "host path": (
         [
             ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "hostPath": path}]}, "volumes[1].hostPath")
-            for path in ({"path": "/"}, {})
+            for path in ({"path": "/"}, {"path": ""})
         ],
         [{"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "a"}}]}],
     ),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.limits import too_large
@@ -16,11 +16,8 @@ from tfgpujob.api.rules.rule import Job, JobRule
 from tfgpujob.api.run_policy import RunPolicy
 from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.template import PodTemplate, read_template
-from tfgpujob.api.translate import shown, translate
+from tfgpujob.api.translate import MAX_PROBLEMS, shown, translate_all
 from tfgpujob.names import Role
-
-MAX_PROBLEMS: Final = 32
-"""Of each kind that are said: an object may have one in each of 20,000 values, and a status has room for fewer."""
 
 
 def parse_job(
@@ -96,7 +93,7 @@ def read_spec(
     try:
         parsed = JobSpec.model_validate(dict(spec), by_alias=True, by_name=False)
     except ValidationError as error:
-        return [*_translated(error, "spec", JobSpec, spec), *problems]
+        return [*translate_all(error, "spec", JobSpec, spec), *problems]
     return problems or Job(parsed, templates, allow_host, allowed_service_accounts)
 
 
@@ -113,31 +110,5 @@ def _templates(spec: Mapping[str, Any]) -> tuple[dict[Role, PodTemplate], list[I
         try:
             templates[role] = read_template(template)
         except ValidationError as error:
-            problems += _translated(error, f"spec.replicaSpecs.{role}.template", PodTemplate, template)
+            problems += translate_all(error, f"spec.replicaSpecs.{role}.template", PodTemplate, template)
     return templates, problems
-
-
-def _translated(error: ValidationError, prefix: str, model: type[BaseModel], value: Mapping[str, Any]) -> list[Invalid]:
-    if error.error_count() > MAX_PROBLEMS * MAX_PROBLEMS:
-        # The first of them are found in the first values, and to word all takes longer than anybody may.
-        try:
-            model.model_validate(_shortened(value), by_alias=True, by_name=False)
-        except ValidationError as shorter:
-            error = shorter
-        else:
-            return [Invalid(prefix, f"has {error.error_count():,} problems", "correct it")]
-    problems = [translate(detail, prefix, model) for detail in error.errors(include_url=False)[:MAX_PROBLEMS]]
-    # A misspelled key says it all; that the right one is missing follows from it.
-    misspelled = {
-        f"{p.field.rpartition('.')[0]}.{p.fix.removeprefix('did you mean ').removesuffix('?')}"
-        for p in problems
-        if p.fix.startswith("did you mean ")
-    }
-    return [p for p in problems if not (p.problem == "is missing" and p.field in misspelled)]
-
-
-def _shortened(value: Any) -> Any:
-    """The value with the first MAX_PROBLEMS items of each list and mapping."""
-    if isinstance(value, Mapping):
-        return {key: _shortened(item) for key, item in islice(value.items(), MAX_PROBLEMS)}
-    return [_shortened(item) for item in value[:MAX_PROBLEMS]] if isinstance(value, list) else value

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.spec import JobSpec
 from tfgpujob.units import counted
 
+MAX_PROBLEMS: Final = 32
+"""Of each kind that are said: an object may have one in each of 20,000 values, and a status has room for fewer."""
 _TFJOB_KEYS = {
     "master": "the role is called chief here: rename it",
     "tfReplicaSpecs": "it is called replicaSpecs here, with roles in lower case",
+    "cmd": "it is called command here: rename it",
     "enableDynamicWorker": "remove it: under ParameterServer, workers may come and go anyway",
 }
 _PATTERNS = {
@@ -36,6 +41,14 @@ _ELSEWHERE = {
     "kai.scheduler/queue in each template",
 }
 """What people write for something that is had in another way."""
+_TYPES = {
+    type(None): "empty",
+    bool: "a yes-or-no value",
+    int: "a number",
+    float: "a number with a fraction",
+    str: "text",
+    list: "a list",
+}
 _KINDS = {
     "int": "a whole number, without quotes",
     "float": "a number, without quotes",
@@ -44,11 +57,45 @@ _KINDS = {
     "dict": "a mapping of keys to values",
     "model": "a mapping of keys to values",
     "list": "a list",
+    "datetime": "a time, such as 2026-01-31T12:00:00Z",
 }
 
 
-def translate(error: ErrorDetails, prefix: str, model: type[BaseModel]) -> Invalid:
-    """`model` is what was validated, `prefix` its path."""
+def translate_all(
+    error: ValidationError,
+    prefix: str,
+    model: type[BaseModel],
+    value: Mapping[str, Any],
+    ignore: Callable[[ErrorDetails], bool] = lambda _: False,
+) -> list[Invalid]:
+    """The first of the problems; `model` is what was validated, `prefix` its path."""
+    if error.error_count() > MAX_PROBLEMS * MAX_PROBLEMS:
+        # The first of them are found in the first values, and to word all takes longer than anybody may.
+        try:
+            model.model_validate(_shortened(value), by_alias=True, by_name=False)
+        except ValidationError as shorter:
+            error = shorter
+        else:
+            return [Invalid(prefix, f"has {error.error_count():,} problems", "correct it")]
+    found = (detail for detail in error.errors(include_url=False) if not ignore(detail))
+    problems = [_translate(detail, prefix, model) for detail in islice(found, MAX_PROBLEMS)]
+    # A misspelled key says it all; that the right one is missing follows from it.
+    misspelled = {
+        f"{p.field.rpartition('.')[0]}.{p.fix.removeprefix('did you mean ').removesuffix('?')}"
+        for p in problems
+        if p.fix.startswith("did you mean ")
+    }
+    return [p for p in problems if not (p.problem == "is missing" and p.field in misspelled)]
+
+
+def _shortened(value: Any) -> Any:
+    """The value with the first MAX_PROBLEMS items of each list and mapping."""
+    if isinstance(value, Mapping):
+        return {key: _shortened(item) for key, item in islice(value.items(), MAX_PROBLEMS)}
+    return [_shortened(item) for item in value[:MAX_PROBLEMS]] if isinstance(value, list) else value
+
+
+def _translate(error: ErrorDetails, prefix: str, model: type[BaseModel]) -> Invalid:
     location = [part for part in error["loc"] if part != "[key]"]
     path = _path(prefix, location)
     kind = error["type"]
@@ -94,16 +141,15 @@ def _too_small(said: str, value: Any, least: int) -> tuple[str, str]:
 
 
 def _what(value: Any) -> str:
-    names = {bool: "a yes-or-no value", int: "a number", float: "a number with a fraction", str: "text", list: "a list"}
-    return names.get(type(value), "a mapping")
+    return _TYPES.get(type(value), "a mapping")
 
 
 def shown(value: Any) -> str:
     """The value as a person wrote it, cut when it is long."""
     if isinstance(value, dict | list):
         return "this"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
@@ -143,7 +189,7 @@ def _how_to_add(key: str) -> str:
 
 def _unknown(path: str, location: Sequence[int | str], model: type[BaseModel] | None) -> Invalid:
     key = str(location[-1])
-    known = _aliases(model) if model else {}
+    known = fields_of(model) if model else {}
     parent = path.rpartition(".")[0]
     if key.lower() in {k.lower() for k in _TFJOB_KEYS}:
         fix = next(text for k, text in _TFJOB_KEYS.items() if k.lower() == key.lower())
@@ -159,34 +205,37 @@ def _unknown(path: str, location: Sequence[int | str], model: type[BaseModel] | 
     return Invalid(path, "is not a field", f"remove it; {parent} has {', '.join(known)}")
 
 
-def _aliases(model: type[BaseModel]) -> dict[str, Any]:
-    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+@functools.cache
+def fields_of(model: type[BaseModel]) -> Mapping[str, Any]:
+    """The type of each field, by its name in YAML."""
+    return {field.serialization_alias or name: field.annotation for name, field in model.model_fields.items()}
 
 
 def _model_at(model: type[BaseModel], location: Sequence[int | str]) -> type[BaseModel] | None:
     found: type[BaseModel] | None = model
     for key in location:
         if isinstance(key, str) and found is not None:
-            found = _model_in(_aliases(found).get(key))
+            found = model_in(fields_of(found).get(key))
     return found
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model of such a field, or of its items."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is not None:
-        return next((found for arg in typing.get_args(annotation) if (found := _model_in(arg))), None)
+        return next((found for arg in typing.get_args(annotation) if (found := model_in(arg))), None)
     return None
 
 
 def _places(model: type[BaseModel], prefix: str) -> Iterable[str]:
     """The path of every field below the model, `<role>` standing for the roles."""
-    for key, annotation in _aliases(model).items():
+    for key, annotation in fields_of(model).items():
         role = prefix == "spec.replicaSpecs"
         if role and key != "worker":
             continue
         path = f"{prefix}.{'<role>' if role else key}"
         yield path
-        below = _model_in(annotation)
+        below = model_in(annotation)
         if below is not None:
             yield from _places(below, path)

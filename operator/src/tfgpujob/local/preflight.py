@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
+from tfgpujob.api.rules.host import host_access
 from tfgpujob.api.translate import closest
 from tfgpujob.convert.code import files_of
 from tfgpujob.core.advice import advice
@@ -83,8 +84,11 @@ def _is_importable(module: str, code: Path) -> bool:
 
 
 def warnings(spec: JobSpec) -> Iterator[str]:
-    """The operator's own, and what it could not know: which modules the trainer's image has."""
+    """The operator's own, and what only it knows: whom it gives host access, which modules the trainer's image has."""
     yield from advice(spec)
+    for role, replica in replica_specs(spec).items():
+        for refused in host_access(replica.template or {}, f"spec.replicaSpecs.{role}.template"):
+            yield f"{refused.field} {refused.problem}: refused unless an administrator allows host access there."
     unknown = unknown_entrypoint(spec)
     if unknown is not None:
         yield unknown

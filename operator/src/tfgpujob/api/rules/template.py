@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from tfgpujob import names
 from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.pod_schema import against_schema
 from tfgpujob.api.rules.gpu import processes
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
 from tfgpujob.api.template import PodTemplate, items, part
@@ -15,8 +15,6 @@ from tfgpujob.names import CONTAINER, GROUP, PORT, port_name
 
 _PREFIX = f"{GROUP}/"
 _RESERVED = "tfgpu-"
-_NEAR = ("affinity", "podAffinity")
-_AFFINITIES = tuple(f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
 OWN_ENV = frozenset(
     {
         "TF_CONFIG",
@@ -108,39 +106,15 @@ def _own_env(template: PodTemplate, path: str) -> Iterator[Invalid]:
     for place, container in template.spec.each_container():
         own = OWN_ENV if container.name == CONTAINER else ()
         for index, variable in enumerate(container.env):
-            value = part(variable, "value")
-            if value is not None and not isinstance(value, str):
-                yield Invalid(f"{path}.spec.{place}.env[{index}].value", f"{value!r:.60} is no text", "quote it")
             if variable.name in own:
                 fix = "remove it: the operator sets it for each replica"
                 yield Invalid(f"{path}.spec.{place}.env[{index}]", f"{variable.name} is not yours to set", fix)
 
 
-def _shape(template: PodTemplate, path: str) -> Iterator[Invalid]:
-    """Of what the operator adds to, so that it can. Any other wrong shape the API server refuses with the pod."""
-    found: list[tuple[str, Any, type]] = [("securityContext", part(template.spec, "securityContext"), dict)]
-    place, container = template.spec.training_container() or ("", None)
-    found += [("nodeSelector", part(template.spec, "nodeSelector"), dict)]
-    found += [(key, part(template.spec, key), list) for key in ("resourceClaims", "tolerations")]
-    found += [(".".join(keys), part(template.spec, *keys), dict) for keys in (("affinity",), _NEAR)]
-    found += [(".".join((*_NEAR, key)), part(template.spec, *_NEAR, key), list) for key in _AFFINITIES]
-    if container is not None:
-        found += [(f"{place}.resources.claims", part(container, "resources", "claims"), list)]
-        found += [(f"{place}.resources", part(container, "resources"), dict)]
-        for kept in ("limits", "requests"):
-            found += [(f"{place}.resources.{kept}", part(container, "resources", kept), dict)]
-        found += [(f"{place}.{name}", part(container, name), list) for name in ("ports", "volumeMounts")]
-    for any_place, any_container in template.spec.each_container():
-        context = any_container.security_context
-        if context is not None:
-            found += [(f"{any_place}.securityContext.capabilities", part(context, "capabilities"), dict)]
-    for where, value, kind in found:
-        if value is not None and not isinstance(value, kind):
-            what = "object" if kind is dict else "list of objects"
-            yield Invalid(f"{path}.spec.{where}", f"{value!r:.60} is no {what}", "write it as in a Pod")
-        for index, item in enumerate(value if kind is list and isinstance(value, list) else ()):
-            if not isinstance(item, Mapping):
-                yield Invalid(f"{path}.spec.{where}[{index}]", f"{item!r:.60} is no object", "write it as in a Pod")
+def _schema(job: Job) -> Iterator[Invalid]:
+    for role in job.templates:
+        template = getattr(job.spec.replica_specs, role).pod_template
+        yield from against_schema(template, f"spec.replicaSpecs.{role}.template")
 
 
 def _port(job: Job) -> Iterator[Invalid]:
@@ -217,7 +191,7 @@ RULES = (
     ),
     JobRule("template.own-labels", each_template(_own_labels), only_python=_TWO_LISTS),
     JobRule("template.own-env", each_template(_own_env), only_python=_TWO_LISTS),
-    JobRule("template.shape", each_template(_shape), only_python=_NO_MODEL),
+    JobRule("template.schema", _schema, only_python=_NO_MODEL),
     JobRule("template.port", _port, only_python=_TWO_LISTS),
     JobRule("template.duplicate-containers", each_template(_duplicates), only_python=_TWO_LISTS),
     JobRule("template.reserved-names", each_template(_reserved), only_python=_TWO_LISTS),
