@@ -32,9 +32,9 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 
 _POLL_SECONDS = 0.2
-_LONGEST_STEP_SECONDS, _STEPS = 20.0, 3
-"""A worker that is told to stop waits for the end of its step: for so long at most, and for so many times what the one
-before took."""
+_LONGEST_STEP_SECONDS, _STEPS, _IDLE_SECONDS = 20.0, 3, 3.0
+"""A worker that is to stop waits until its step is over. Without a question for _STEPS times what the step before took,
+and _IDLE_SECONDS more, it has none: on a busy machine a step of milliseconds may take a second."""
 _SERVED = 2
 """Who is asked for a second batch has got over the first: if it fails now, it is worth another try in place."""
 
@@ -120,7 +120,7 @@ class _ReadOrExit:
         asks for its rows. That one waits until this process ends, and is taken by another worker: it has changed
         nothing yet. Nor is any under way if nobody has asked for much longer than a step takes."""
         self._refuses = True
-        idle_after = min(_LONGEST_STEP_SECONDS, _STEPS * self._step_seconds + _POLL_SECONDS)
+        idle_after = min(_LONGEST_STEP_SECONDS, _STEPS * self._step_seconds + _IDLE_SECONDS)
         self._refused.wait(max(0.0, self._asked_at + idle_after - time.monotonic()))
 
     def __call__(self, *place: Any) -> list[np.ndarray]:
