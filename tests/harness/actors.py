@@ -18,6 +18,7 @@ from tfgpujob import names
 
 NODE = "node-1"
 NAME = "default-scheduler"
+GC_DELAY = 0.3
 GATE_PAUSE = 1.0
 PULL_PAUSE = 10.0
 _UNSCHEDULABLE = [
@@ -36,7 +37,7 @@ class GarbageCollector:
     It does the namespace controller's work too: it empties a namespace that is being deleted.
     """
 
-    def __init__(self, server: ApiServer, delay: float = 0.3) -> None:
+    def __init__(self, server: ApiServer, delay: float = GC_DELAY) -> None:
         self.server = server
         self.delay = delay
         self._due = False

@@ -173,7 +173,7 @@ def usage(pod: Mapping[str, Any]) -> dict[str, int]:
 
 
 def check_quota(resource: Resource, pod: Mapping[str, Any], quota: Mapping[str, Any], pods: list[Object]) -> None:
-    """403 when the pod does not fit. Usage is counted from what is there: no lag of the quota controller."""
+    """403 when the pod does not fit. `pods` are those that the quota controller counts."""
     hard = {key: int(value) for key, value in quota["spec"]["hard"].items()}
     asked = {key: value for key, value in usage(pod).items() if key in hard}
     used = {key: sum(usage(other).get(key, 0) for other in pods) for key in hard}

@@ -57,6 +57,12 @@ class ApiServer:
         self.observers: list[Callable[[Change], None]] = []
         self.schemas: dict[str, Callable[[Object], Object]] = {}
         """Per kind: prunes, defaults and validates an object by its CRD, raising 422."""
+        self.mutates: Callable[[Object], Object] = lambda pod: pod
+        """Mutating admission of pods: what webhooks and LimitRanges add."""
+        self.quota_delay = 0.0
+        """Seconds until the quota controller has seen that a pod has ended or is gone."""
+        self._counted: dict[str, tuple[datetime, Object]] = {}
+        """Until when quotas count such a pod as it was, by its uid."""
         self._uids = itertools.count(1)
         self.create("Namespace", "", {"metadata": {"name": "default"}}, by="setup")
 
@@ -133,6 +139,7 @@ class ApiServer:
             obj.pop("status", None)
         if kind == "Pod":
             obj["status"] = {"phase": "Pending"}
+            obj = self.mutates(obj)
         admission.validate(row, obj)
         self._admit("create", row, obj)
         holder = self.objects.get((kind, namespace, name))
@@ -231,7 +238,12 @@ class ApiServer:
         if row.kind == "Pod" and verb == "create":
             namespace = obj["metadata"]["namespace"]
             for quota in self.select("ResourceQuota", namespace):
-                admission.check_quota(row, obj, quota, self.select("Pod", namespace))
+                admission.check_quota(row, obj, quota, self._counted_pods(namespace))
+
+    def _counted_pods(self, namespace: str) -> list[Object]:
+        held = {uid: pod for uid, (until, pod) in self._counted.items() if until > self.clock()}
+        here = {pod["metadata"]["uid"]: pod for pod in self.select("Pod", namespace)}
+        return [pod for pod in {**here, **held}.values() if pod["metadata"]["namespace"] == namespace]
 
     def _updatable(self, row: Resource, namespace: str, meta: Mapping[str, Any]) -> Object:
         name = meta["name"]
@@ -306,6 +318,10 @@ class ApiServer:
         stored = with_meta(new, resourceVersion=str(revision))
         if change != "DELETED":
             self.objects[_key(row, stored)] = stored
+        if self.quota_delay and row.kind == "Pod" and old is not None:
+            seen_at = self.clock() + timedelta(seconds=self.quota_delay)
+            if admission.usage(old) != admission.usage(new) or change == "DELETED":
+                self._counted.setdefault(new["metadata"]["uid"], (seen_at, old))
         entry = Change(revision, change, row.kind, old, stored, by, verb)
         self.history.append(entry)
         for observer in self.observers:

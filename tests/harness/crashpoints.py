@@ -1,7 +1,7 @@
 """Every crash point and every misleading view of every scenario: `python -m tests.harness.crashpoints`.
 
 A scenario is played once without faults; that gives its end, its writes and its watch events. Then it is played
-once for each write and fault, and once for each watch event and mishap. Each of these must come to the same end,
+once for each write, read and fault, and once for each watch event and mishap. Each of these must come to the same end,
 with every promise kept at every revision.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tests.harness.driver import Result, Strike, play
-from tests.harness.faults import Fault
+from tests.harness.faults import READ_FAULTS, Fault
 from tests.harness.feed import Sight
 from tests.harness.scenarios import SCENARIOS
 
@@ -52,6 +52,9 @@ def points(scenario: str) -> Iterator[Point]:
             yield Point(scenario, Strike(writes={number: fault}))
         for behind in BEHIND:
             yield Point(scenario, Strike(writes={number: Fault.CRASH_AFTER}, behind=behind))
+    for number in range(free.reads):
+        for fault in READ_FAULTS:
+            yield Point(scenario, Strike(reads={number: fault}))
     for number in range(free.events):
         for sight in Sight:
             yield Point(scenario, Strike(events={number: sight}))

@@ -10,6 +10,7 @@ from typing import Any
 from tests.harness import canonical, vtime
 from tests.harness.faults import Fault, Injector, Write
 from tests.harness.feed import Blindfold, Sight
+from tests.harness.memory_cluster import SLOW_BY
 from tests.harness.resources import NotModelledError
 from tests.harness.scenario import Scenario
 from tests.harness.world import Complaints, World
@@ -29,14 +30,16 @@ AFTERMATH = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """What goes wrong in a run: some writes, some watch events, and how old a new process' first list is."""
+    """What goes wrong in a run: some writes, reads and watch events, and how old a new process' first list is."""
 
     writes: Mapping[int, Fault] = field(default_factory=dict)
+    reads: Mapping[int, Fault] = field(default_factory=dict)
     events: Mapping[int, Sight] = field(default_factory=dict)
     behind: int = 0
 
     def __str__(self) -> str:
         parts = [f"{fault} at write {number}" for number, fault in self.writes.items()]
+        parts += [f"{fault} at read {number}" for number, fault in self.reads.items()]
         parts += [f"{sight} at event {number}" for number, sight in self.events.items()]
         return ", ".join(parts + ([f"first list {self.behind} revisions old"] if self.behind else [])) or "nothing"
 
@@ -45,6 +48,8 @@ class Strike:
 class Result:
     state: Mapping[str, Any]
     writes: list[Write]
+    reads: int
+    """GETs and LISTs that operators sent until the end."""
     events: int
     """Watch events that operators were, or would have been, told."""
     revisions: int
@@ -62,7 +67,7 @@ def play(scenario: Scenario, strike: Strike = NO_STRIKE, expected: Mapping[str, 
 
 
 async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] | None) -> Result:
-    injector, blindfold = Injector(dict(strike.writes)), Blindfold(dict(strike.events))
+    injector, blindfold = Injector(dict(strike.writes), read_strikes=dict(strike.reads)), Blindfold(dict(strike.events))
     world = World(scenario.ends, injector, blindfold)
     world.scheduler.gpus = scenario.schedulable_gpus
     world.kubelet.missing_images |= scenario.missing_images
@@ -78,6 +83,8 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
     if scenario.in_queues:
         world.wait_in_queues()
     world.promises.truth.strict_lists = not strike.behind
+    if Fault.SLOW in (*strike.writes.values(), *strike.reads.values()):
+        world.promises.truth.flight += SLOW_BY
     complaints = Complaints(world).attach()
     try:
         for identity in scenario.operators:
@@ -85,6 +92,7 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
         problems = await _to_the_end(world, scenario, expected)
         ended_at = world.last_change
         writes, events = [write for write in injector.writes if write.at <= ended_at + AFTERMATH], blindfold.seen
+        reads = sum(at <= ended_at + AFTERMATH for at in injector.reads)
         if not problems and expected is None:
             problems += await _restart_writes_nothing(world)
     finally:
@@ -93,6 +101,7 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
     return Result(
         state=canonical.state(world.server),
         writes=writes,
+        reads=reads,
         events=events,
         revisions=world.server.history.revision,
         problems=problems,

@@ -91,12 +91,12 @@ class Mutator:
         self.chance = chance
         self._raw = {f"@{name}@": text for name, text in (POISONS | ODD).items()}
 
-    def spoilt(self, good: Any, most: int = 4) -> Any:
+    def spoilt(self, good: Any, most: int = 4, danger: float = 0.3) -> Any:
         value = copy.deepcopy(good)
         for _ in range(self.chance.randint(1, most)):
             if places := list(_places(value)):
                 self._change(*self.chance.choice(places))
-        if self.chance.random() < 0.3:
+        if self.chance.random() < danger:
             self._endanger(value)
         return value
 

@@ -141,7 +141,8 @@ def answers(mutator: Mutator) -> None:
 def pods_made(mutator: Mutator) -> None:
     """No accepted spec becomes a pod with power over its node."""
     # As read by an API server, which gives every part of a template a depth that Python can follow.
-    job = trim.trim_job(decoding.decoded(mutator.text(job_of("strange", mutator.spoilt({"spec": SPEC}).get("spec")))))
+    written = mutator.spoilt({"spec": SPEC}, most=1, danger=0.9).get("spec")
+    job = trim.trim_job(decoding.decoded(mutator.text(job_of("strange", written))))
     spec = parse_job(job) if "unreadable" not in job else None
     if not isinstance(spec, JobSpec):
         return

@@ -19,6 +19,8 @@ T = TypeVar("T")
 TRAVEL = 0.002
 """Seconds that a request takes to the server, and its answer back."""
 CLIENT_TIMEOUT = 20.0
+SLOW_BY = 7.9
+"""Seconds: with those between two renewals, less than the leader may be without one."""
 LATE_BY = 25.0
 """A late request arrives this long after it was sent: later than the client waits."""
 PAUSE = 60.0
@@ -30,6 +32,7 @@ _ERRORS = {
     Fault.ERROR: (500, "InternalError", "etcdserver: request timed out"),
     Fault.UNAVAILABLE: (503, "ServiceUnavailable", "apiserver is shutting down"),
 }
+_NO_ANSWER = (0, "Timeout", "no answer from the API server")
 
 
 class MemoryCluster:
@@ -139,15 +142,21 @@ class MemoryCluster:
 
     async def _read(self, call: Callable[[], T]) -> T:
         await self._travel()
+        fault = self._injector.decide_read(asyncio.get_running_loop().time())
+        if fault is Fault.LOST:
+            await asyncio.sleep(CLIENT_TIMEOUT)
+            raise ApiError(*_NO_ANSWER)
         answer = call()
-        await self._travel()
+        await self._travel(SLOW_BY if fault is Fault.SLOW else 0.0)
+        if fault in _ERRORS:
+            raise ApiError(*_ERRORS[fault])
         return answer
 
     async def _write(self, what: tuple[str, str, str, str], call: Callable[[], T]) -> T:
         await self._travel()
         loop = asyncio.get_running_loop()
         fault = self._injector.decide(Write(self.by, *what, at=loop.time()))
-        if fault is None:
+        if fault in (None, Fault.SLOW):
             answer = call()
         elif fault in _ERRORS:
             await self._travel()
@@ -156,7 +165,7 @@ class MemoryCluster:
             answer = await self._paused(call)
         else:
             await self._strike(fault, call)
-        await self._travel()
+        await self._travel(SLOW_BY if fault is Fault.SLOW else 0.0)
         return answer
 
     async def _strike(self, fault: Fault, call: Callable[[], T]) -> NoReturn:
@@ -170,7 +179,7 @@ class MemoryCluster:
         if fault is Fault.LATE:
             loop.call_later(LATE_BY, self._late_and_unheard, call)
         await asyncio.sleep(CLIENT_TIMEOUT)
-        raise ApiError(0, "Timeout", "no answer from the API server")
+        raise ApiError(*_NO_ANSWER)
 
     async def _paused(self, call: Callable[[], T]) -> T:
         """The request lies in the send buffer of a process that stands still, and leaves when it goes on."""
@@ -204,11 +213,12 @@ class MemoryCluster:
         with suppress(ApiError):
             self._late(call)
 
-    async def _travel(self) -> None:
+    async def _travel(self, more: float = 0.0) -> None:
         loop = asyncio.get_running_loop()
         if self._dead:
             raise asyncio.CancelledError
-        if delay := max(self.travel, self.paused_until - loop.time(), 0.0):
+        travel = self._injector.travel(self.travel) + more
+        if delay := max(travel, self.paused_until - loop.time(), 0.0):
             await asyncio.sleep(delay)
         if self._dead:
             raise asyncio.CancelledError

@@ -20,7 +20,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from tests.harness.faults import Fault
+from tests.harness.faults import READ_FAULTS, Fault
 from tests.harness.feed import Sight
 from tests.harness.story import POLICIES, SHAPES, SPEC_EDITS, Story
 
@@ -104,6 +104,22 @@ class Stories(RuleBasedStateMachine):
     @rule(fault=st.sampled_from(sorted(Fault)), writes=st.integers(0, 4))
     def write_fails(self, fault: str, writes: int) -> None:
         self.do("write", fault, writes)
+
+    @rule(fault=st.sampled_from(READ_FAULTS), reads=st.integers(0, 4))
+    def read_fails(self, fault: str, reads: int) -> None:
+        self.do("read", str(fault), reads)
+
+    @rule(seconds=st.sampled_from((3.0, 20.0, 90.0)), pause=PAUSES)
+    def outage(self, seconds: float, pause: float) -> None:
+        self.do("outage", seconds, pause=pause)
+
+    @rule(seconds=st.sampled_from((0.0, 5.0, 30.0)))
+    def controllers(self, seconds: float) -> None:
+        self.do("controllers", seconds)
+
+    @rule(seed=st.integers(0, 1000))
+    def latency(self, seed: int) -> None:
+        self.do("latency", seed)
 
     @rule(sight=st.sampled_from(sorted(Sight)), events=st.integers(0, 4))
     def event_fails(self, sight: str, events: int) -> None:

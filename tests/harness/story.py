@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from tests.harness import scenario
-from tests.harness.actors import finished
-from tests.harness.faults import Fault, Injector
+from tests.harness.actors import GC_DELAY, finished
+from tests.harness.faults import MAX_TRAVEL, Fault, Injector
 from tests.harness.feed import Blindfold, Sight
+from tests.harness.memory_cluster import SLOW_BY
 from tests.harness.process import upgraded
 from tests.harness.resources import Object, controller, merged
 from tests.harness.scenario import NAMESPACE, foreign_pod, foreign_service, job, quota
@@ -176,7 +178,30 @@ class Story:
         else:
             process.kill()
 
+    async def _read(self, fault: str, reads: int) -> None:
+        self._slower(SLOW_BY if fault == Fault.SLOW else 0.0)
+        self.world.injector.read_strikes[len(self.world.injector.reads) + reads] = Fault(fault)
+
+    async def _outage(self, seconds: float) -> None:
+        """No API server answers, and no watch hears anything."""
+        until = self.world.injector.outage_until = self.loop.time() + seconds
+        for process in self.world.operators.values():
+            process.feed.held_until = max(process.feed.held_until, until)
+
+    async def _controllers(self, seconds: float) -> None:
+        """The garbage collector and the quota controller are behind."""
+        self.world.collector.delay = max(GC_DELAY, seconds)
+        self.world.server.quota_delay = seconds
+
+    async def _latency(self, seed: int) -> None:
+        self._slower(MAX_TRAVEL)
+        self.world.injector.chance = random.Random(seed)
+
+    def _slower(self, seconds: float) -> None:
+        self.world.promises.truth.flight = max(self.world.promises.truth.flight, 1.0 + 2 * seconds)
+
     async def _write(self, fault: str, writes: int) -> None:
+        self._slower(SLOW_BY if fault == Fault.SLOW else 0.0)
         self.world.injector.strikes[len(self.world.injector.writes) + writes] = Fault(fault)
 
     async def _event(self, sight: str, events: int) -> None:
@@ -217,6 +242,9 @@ class Story:
     def _clear_the_way(self) -> None:
         world = self.world
         world.injector.strikes.clear()
+        world.injector.read_strikes.clear()
+        world.collector.delay, world.server.quota_delay = GC_DELAY, 0.0
+        world.injector.outage_until, world.injector.chance = 0.0, None
         world.blindfold.strikes.clear()
         world.kubelet.missing_images.clear()
         world.server.rules.clear()

@@ -17,7 +17,7 @@ from tests.harness.leaders import Leaders, environment
 from tests.harness.multikueue import MultiKueue
 from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess, isolating, with_gangs, with_kueue
 from tests.harness.promises import Promises, bounds
-from tests.harness.promises.truth import attempt_of
+from tests.harness.promises.truth import PEER_FAILURE, attempt_of
 from tests.harness.resources import Object, controller
 from tests.harness.vtime import VirtualLoop
 
@@ -26,8 +26,6 @@ from tfgpujob.core.observed.snapshot import Config
 
 RESTART = 1.0
 """Seconds until the kubelet has restarted an operator that died."""
-PEER_FAILURE = 160
-"""The trainer's exit code when a task that it trains with is lost."""
 WORK = 5.0
 """Seconds that a gang trains once it is complete."""
 GOODBYE = 0.5
@@ -129,6 +127,13 @@ class World:
         process.start(behind=behind)
         return process
 
+    def _old_leaders(self, holder: str) -> list[str]:
+        """Who else still takes itself for the leader. A process that stands still does nothing, and learns of it."""
+        now = self.loop.time()
+        awake = (process for process in self.operators.values() if process.alive and process.cluster.paused_until < now)
+        leading = [process.identity for process in awake if process.operator.elector.leading]
+        return [f"one_leader: {name} still leads, {holder} has the Lease" for name in leading if name != holder]
+
     def add_nodes(self, nodes: Sequence[str]) -> None:
         """These are all the nodes there are."""
         self.scheduler.nodes = list(nodes)
@@ -226,6 +231,8 @@ class World:
         self.promises.truth.rounds[attempt_of(leader)] = workers
 
     def _notice(self, change: Change) -> None:
+        if change.kind == "Lease":
+            self.promises.broken += self._old_leaders(change.object["spec"].get("holderIdentity", ""))
         if change.kind not in NOT_STATE:
             self.last_change = self.loop.time()
         self.changed.set()

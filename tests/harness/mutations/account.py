@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from tests.harness.mutations.mutation import Mutation
 
 from tfgpujob.core.policies import stall
+from tfgpujob.core.policies.restart import restart_scope
 from tfgpujob.core.status import goodput, progress
 from tfgpujob.core.status.goodput_account import Account
 from tfgpujob.shell import progress_poller
@@ -46,7 +48,22 @@ def _forgets_what_was_counted(real: Any) -> Any:
     return broken
 
 
+def _counts_what_follows(_: Any) -> Any:
+    def broken(spec: Any, failures: Sequence[Any]) -> list[Any]:
+        del spec
+        return list(failures)
+
+    return broken
+
+
 MUTATIONS = (
+    Mutation(
+        "count a failure that follows from another",
+        "failures_are_counted_once",
+        (restart_scope, "independent_failures"),
+        _counts_what_follows,
+        ("server-and-chief-that-follows",),
+    ),
     Mutation(
         "ask all the time",
         "progress_is_seldom",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -112,6 +113,15 @@ def _ahead(real: Any) -> Any:
     return broken
 
 
+def _dated_by_the_answer(real: Any) -> Any:
+    async def broken(self: leader_election.LeaderElector) -> bool:
+        definite: bool = await real(self)
+        self._renewed_at = asyncio.get_running_loop().time()
+        return definite
+
+    return broken
+
+
 MUTATIONS = (
     Mutation(
         "skip the intent write", "creates_follow_persisted_intent", (main, "reconcile"), _no_intent, ("multi-worker",)
@@ -160,6 +170,13 @@ MUTATIONS = (
         (leader_election.LeaderElector, "_expired"),
         lambda _: lambda self, now: True,
         ("two-jobs",),
+    ),
+    Mutation(
+        "date the Lease by the answer",
+        "one_leader",
+        (leader_election.LeaderElector, "_renew"),
+        _dated_by_the_answer,
+        ("leader-hears-late",),
     ),
     Mutation(
         "write when nothing is new", "idle_writes_nothing", (reconcile, "_write_or_defer"), _writes_always, ("invalid",)

@@ -7,7 +7,6 @@ from datetime import datetime
 
 from tests.harness.history import Change
 from tests.harness.promises.truth import DELETES, Truth, attempt_of, conditions, exit_code, title
-from tests.harness.promises.writes import FLIGHT
 from tests.harness.resources import Object
 
 from tfgpujob import names
@@ -50,7 +49,7 @@ def deletes_follow_persisted_intent(change: Change, truth: Truth) -> Iterator[st
     job = truth.job_of(change.object) if change.verb in DELETES and change.kind in ("Pod", "PodGroup") else None
     if job is None or is_over(job):
         return
-    if truth.now <= truth.made.get(change.object["metadata"]["uid"], 0.0) + FLIGHT:
+    if truth.now <= truth.made.get(change.object["metadata"]["uid"], 0.0) + truth.flight:
         return  # taken back by who has just made it: the server had dropped a field of it
     labels = change.object["metadata"]["labels"]
     if change.kind == "Pod" and _is_surplus(job, *_replica(change.object)):

@@ -78,8 +78,9 @@ def failures_are_counted_once(change: Change, truth: Truth) -> Iterator[str]:
     Of a job whose replicas start again on their own, it is the pods that count.
     """
     uid, status = change.object["metadata"]["uid"], change.object.get("status") or {}
-    for field, really in (("restarts", truth.failures), ("disruptions", truth.losses)):
-        count, starts = status.get(field, 0), really.get(uid, set())
+    really = {"restarts": truth.failed_by_themselves(uid), "disruptions": truth.losses.get(uid, set())}
+    for field, starts in really.items():
+        count = status.get(field, 0)
         if count > len(starts):
             yield f"{field} {count}, really {sorted(starts)}"
         if count < (_old(change).get("status") or {}).get(field, 0):

@@ -14,6 +14,10 @@ from tfgpujob import names
 
 OPERATOR = "operator"
 DELETES = ("delete", "delete by name")
+PEER_FAILURE = 160
+"""The trainer's exit code when a task that it trains with is lost."""
+NEAR = 30.0
+"""Seconds between a failure and those that follow from it."""
 
 
 class Truth:
@@ -21,6 +25,9 @@ class Truth:
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server
+        self.flight = 1.0
+        """Seconds within which a create may arrive whose intent was persisted when it left; longer where answers are
+        slow."""
         self.strict_lists = True
         """Lists are quorum reads, as they are on a real server. Where they are not, generations may meet."""
         self.isolated = False
@@ -51,6 +58,8 @@ class Truth:
         """uids of jobs whose training stood still."""
         self.failures: dict[str, set[str]] = {}
         """Starts that failed, by the job's uid."""
+        self.ends: dict[str, list[tuple[float, str, int]]] = {}
+        """When each of them ended, and with which code."""
         self.losses: dict[str, set[str]] = {}
         """Starts that lost a pod."""
         self.rounds: dict[tuple[str, str], int] = {}
@@ -61,6 +70,14 @@ class Truth:
     @property
     def now(self) -> float:
         return self.server.clock().timestamp()
+
+    def failed_by_themselves(self, job_uid: str) -> set[str]:
+        """Starts that failed, without those that say they lost a peer when another had just failed or was about to."""
+        ends = self.ends.get(job_uid, [])
+        causes = [at for at, _, code in ends if code != PEER_FAILURE]
+        follow = {start for at, start, code in ends if code == PEER_FAILURE and any(abs(at - c) < NEAR for c in causes)}
+        by_themselves = {start for _, start, code in ends if code != PEER_FAILURE}
+        return self.failures.get(job_uid, set()) - (follow - by_themselves)
 
     def stood_still(self, job_uid: str, attempt: str) -> None:
         """The world says that this attempt does not get on: to restart it is no invention."""
@@ -149,6 +166,7 @@ class Truth:
                 self.successes.add((uid, role, index))
             if code and "deletionTimestamp" not in meta:
                 self.failures.setdefault(uid, set()).add(start)
+                self.ends.setdefault(uid, []).append((self.now, start, code))
             if change.object["status"].get("reason"):
                 self.losses.setdefault(uid, set()).add(self._start_of(change.object, lost=True))
         if change.by in ("user", "gc", "scheduler") and change.verb in DELETES:

@@ -11,9 +11,6 @@ from tests.harness.resources import controller
 
 from tfgpujob import names
 
-FLIGHT = 1.0
-"""Seconds within which a create whose intent was persisted when it left may arrive."""
-
 
 def touches_only_its_own(change: Change, truth: Truth) -> Iterator[str]:
     """What belongs to a job is created and deleted, never changed, but for the status of its own Workload; only what
@@ -64,5 +61,5 @@ def nothing_for_a_job_that_goes(change: Change, truth: Truth) -> Iterator[str]:
         return
     owner = controller(change.object)
     gone = truth.gone.get(owner["uid"] if owner else "")
-    if gone is not None and truth.now > gone + FLIGHT:
+    if gone is not None and truth.now > gone + truth.flight:
         yield title(change)

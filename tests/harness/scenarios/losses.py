@@ -152,6 +152,12 @@ REPLICAS = (
         phases=SUCCEEDED,
     ),
     Scenario(
+        name="server-and-chief-that-follows",
+        script=(submit(SERVERS),),
+        ends={"ps-0": (137, None), "chief": (160, 0)},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
         name="servers-in-place",
         script=(
             submit(RECOVERING),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.harness.faults import Fault
 from tests.harness.process import upgraded
 from tests.harness.scenario import (
     Scenario,
@@ -25,6 +26,11 @@ from tests.harness.world import World
 def _upgrade(world: World) -> None:
     world.config = upgraded()
     world.operators["operator-a"].kill()
+
+
+def _hear_late(world: World) -> None:
+    """Two renewals are answered when it is nearly too late, and no later one at all."""
+    world.injector.renewals["operator-a"] = [Fault.SLOW, Fault.SLOW, Fault.LOST, Fault.LOST]
 
 
 OPERATORS = (
@@ -54,6 +60,13 @@ OPERATORS = (
         lags={"operator-b": 30.0},
         ends=SECOND_TIME,
         phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="leader-hears-late",
+        script=(submit(MWM), Step(running("train", 2), _hear_late)),
+        operators=("operator-a", "operator-b"),
+        ends=FOREVER,
+        phases=RUNNING,
     ),
     Scenario(
         name="leader-stopped",

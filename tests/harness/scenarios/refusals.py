@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.harness.resources import Object, with_meta
 from tests.harness.scenario import (
     Scenario,
     Step,
@@ -14,6 +15,7 @@ from tests.harness.scenario import (
     created,
     delete,
     edit,
+    evict,
     finish,
     foreign_pod,
     foreign_service,
@@ -26,7 +28,7 @@ from tests.harness.scenario import (
     shows,
     then,
 )
-from tests.harness.scenarios.common import FAILED, MWM, PENDING, STATUS, SUCCEEDED, submit
+from tests.harness.scenarios.common import FAILED, MWM, PENDING, SECOND_TIME, STATUS, SUCCEEDED, once_it_runs, submit
 from tests.harness.world import World
 
 from tfgpujob import names
@@ -48,6 +50,22 @@ def forbid(pod: str) -> Callable[[str, str, Mapping[str, Any]], ApiError | None]
 def reject(pod: str) -> Callable[[str, str, Mapping[str, Any]], ApiError | None]:
     """An admission policy that calls the pod itself wrong."""
     return refuse_pod(pod, ApiError(422, "Invalid", f'Pod "{pod}" is invalid: spec: denied by the policy "baseline"'))
+
+
+def _inject(world: World) -> None:
+    """As a service mesh, a LimitRange and a policy engine: containers before and beside ours, defaults, a selector."""
+
+    def inject(pod: Object) -> Object:
+        spec = pod["spec"]
+        requests = {"resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "1"}}}
+        mesh = {"image": "example.com/mesh:1", **requests}
+        containers = [{"name": "mesh", **mesh}, *({**requests, **container} for container in spec["containers"])]
+        inits = [{"name": "mesh-init", **mesh}, *spec.get("initContainers", ())]
+        node = {**spec.get("nodeSelector", {}), "pool": "gpus"}
+        added = {"containers": containers, "initContainers": inits, "nodeSelector": node}
+        return {**with_meta(pod, annotations={"mesh/injected": "true"}), "spec": {**spec, **added}}
+
+    world.server.mutates = inject
 
 
 _MISFIT = {
@@ -82,6 +100,13 @@ def _add_a_gpu(world: World) -> None:
 
 
 REFUSALS = (
+    Scenario(name="changed-by-admission", script=(Step(at_once, _inject), submit(MWM)), phases=SUCCEEDED),
+    Scenario(
+        name="changed-by-admission-and-lost",
+        script=(Step(at_once, _inject), submit(MWM), *once_it_runs(evict("train-worker-1"))),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
     Scenario(
         name="quota-then-room",
         forgives=_WHICH_POD,

@@ -102,6 +102,12 @@ async def test_requests_are_what_the_api_server_expects(tmp_path: Path, monkeypa
         assert server.authorization == "Bearer secret"
 
 
+async def test_every_delete_names_the_uid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with talking(tmp_path, monkeypatch) as (server, cluster):
+        await cluster.delete(Kind.POD, "ns", "p", uid="u")
+        assert [body["preconditions"] for _, _, body in server.requests] == [{"uid": "u"}]
+
+
 @pytest.mark.parametrize(
     ("minor", "drops"), [("20", True), ("26+", True), ("27", False), ("27+", False), ("36", False), ("", True)]
 )

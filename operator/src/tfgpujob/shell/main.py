@@ -15,6 +15,7 @@ from functools import partial
 
 import uvloop
 
+from tfgpujob.api.pod_schema import against_schema
 from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.core.reconcile import finalize_status, reconcile, report_refusals
 from tfgpujob.kube.cluster import KubeCluster
@@ -288,6 +289,7 @@ def main() -> None:
         # What a request or an event leaves behind goes by itself; at the default of 700 objects, looking for cycles
         # takes a twentieth of the CPU time.
         gc.set_threshold(20_000)
+        against_schema({}, "")  # imports its models here, not when the first job is read
         uvloop.run(operate(settings))
     except (SettingsError, NoClusterError) as error:
         print(f"tfgpu-operator: {error}", file=sys.stderr)
