@@ -49,7 +49,7 @@ def pod_of(job_object: Object, role: Role = Role.WORKER, index: int = 0, attempt
     """The pod that the operator creates for this replica."""
     spec = parsed(job_object)
     plan = resolve(spec, CONFIG)
-    joins = (role, index) in plan.joining
+    joins = (role, index) in plan.members.joining
     replica = Replica(role, index, attempt, restart, recovery_token="token", restarts_left=6, joins=joins)
     return build_pod(job_object, spec, plan, replica)
 

@@ -106,7 +106,7 @@ def test_the_trainer_accepts_every_example() -> None:
         # The others run images of their own.
         if "trainer" in example["spec"]:
             example["metadata"] |= {"namespace": "team", "uid": "u"}
-            for replica in resolve(parsed(example), CONFIG).pods:
+            for replica in resolve(parsed(example), CONFIG).members.pods:
                 read = read_by_trainer(pod_of(example, *replica))
                 if read.get("config", {}).get("entrypoint") != example["spec"]["trainer"]["entrypoint"]:
                     refused[name, *replica] = read

@@ -147,7 +147,7 @@ def pods_made(mutator: Mutator) -> None:
     if not isinstance(spec, JobSpec):
         return
     plan = resolve(spec, CONFIG)
-    for role, index in plan.pods[:4]:
+    for role, index in plan.members.pods[:4]:
         made = build_pod(job, spec, plan, Replica(role, index, 1))
         orjson.dumps(made)
         _expect_harmless(made["spec"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.harness.mutations.mutation import Mutation
 
+from tfgpujob.core.observed.members import Membership
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Create, Kind, LeaderAnswer, Outcome, ResizeTo
 from tfgpujob.core.pods import pod
@@ -16,7 +17,7 @@ from tfgpujob.names import Role
 
 def _ahead_of_the_leader(real: Any) -> Any:
     def broken(ctx: Any) -> Any:
-        wanted = ctx.plan.resize and ctx.plan.resize.workers
+        wanted = ctx.members.resize and ctx.members.resize.workers
         return LeaderAnswer("", ResizeTo(0), wanted, wanted) if wanted else None
 
     return broken
@@ -36,7 +37,7 @@ def _deed_before_word_if_any(real: Any) -> Any:
         if outcome is None:
             return None
         new = replace(ctx, plan=Plan.from_status(ctx.builder.fields["plan"]))
-        replicas = (ensure_pods._replica(new, replica) for replica in new.plan.joining)
+        replicas = (ensure_pods._replica(new, replica) for replica in new.members.joining)
         creates = tuple(Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one)) for one in replicas)
         return replace(outcome, intent=None, creates=creates)
 
@@ -47,7 +48,7 @@ def _joins_before_word(real: Any) -> Any:
     def broken(ctx: Any, wanted: int) -> Outcome:
         outcome: Outcome = real(ctx, wanted)
         new = replace(ctx, plan=Plan.from_status(ctx.builder.fields["plan"]))
-        replicas = (ensure_pods._replica(new, replica) for replica in new.plan.joining)
+        replicas = (ensure_pods._replica(new, replica) for replica in new.members.joining)
         creates = tuple(Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one)) for one in replicas)
         return replace(outcome, intent=None, creates=creates)
 
@@ -55,12 +56,12 @@ def _joins_before_word(real: Any) -> Any:
 
 
 def _all_required(real: Any) -> Any:
-    return property(lambda plan: tuple(replica for replica in plan.pods if replica[0] is not Role.EVALUATOR))
+    return property(lambda members: tuple(replica for replica in members.pods if replica[0] is not Role.EVALUATOR))
 
 
 def _the_last_decides(real: Any) -> Any:
     def broken(spec: Any, observed: Any) -> Any:
-        return observed.plan.required
+        return observed.members.required
 
     return broken
 
@@ -76,7 +77,7 @@ MUTATIONS = (
     Mutation(
         "delete workers before the status has fewer",
         "deletes_follow_persisted_intent",
-        (resize_in_place, "with_plan"),
+        (resize_in_place, "with_members"),
         _deed_before_word,
         ("resized_in_place_down",),
     ),
@@ -90,14 +91,14 @@ MUTATIONS = (
     Mutation(
         "take a worker that is to join for a lost one",
         "failures_are_counted_once",
-        (Plan, "required"),
+        (Membership, "required"),
         _all_required,
         ("resized_in_place_up",),
     ),
     Mutation(
         "take a worker that has left for a failed one",
         "converges",
-        (Plan, "doubtful"),
+        (Membership, "doubtful"),
         lambda _: property(lambda _: ()),
         ("resized_in_place_down",),
     ),
@@ -111,7 +112,7 @@ MUTATIONS = (
     Mutation(
         "take a worker that has not come yet for a lost one",
         "failures_are_counted_once",
-        (Plan, "required"),
+        (Membership, "required"),
         _all_required,
         ("workers_come_beside_servers",),
     ),

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.harness.mutations.mutation import Mutation
 
+from tfgpujob.core.observed.members import Membership
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Create, Kind, Outcome
 from tfgpujob.core.pods import pod
@@ -27,7 +28,7 @@ def _in_the_same_attempt(real: Any) -> Any:
     def broken(builder: Any, plan: Plan, **more: Any) -> None:
         attempt = builder.attempt
         real(builder, plan, **more)
-        builder.put("attempt", attempt if plan.limit is not None else builder.attempt)
+        builder.put("attempt", attempt if plan.members.limit is not None else builder.attempt)
 
     return broken
 
@@ -77,15 +78,15 @@ MUTATIONS = (
     Mutation(
         "require spares",
         "spares_stay_spare",
-        (Plan, "anew"),
-        lambda real: lambda plan: replace(real(plan), absent=()),
+        (Membership, "anew"),
+        lambda real: lambda members: replace(real(members), absent=()),
         ("a_spare_takes_the_place_of_an_evicted_worker",),
     ),
     Mutation(
         "take whoever is a spare now for one that trains",
         "converges",
         (trains_without, "_absent"),
-        lambda real: lambda ctx, without: tuple(i for i in real(ctx, without) if not ctx.plan.spares or i > 1),
+        lambda real: lambda ctx, without: tuple(i for i in real(ctx, without) if not ctx.members.spares or i > 1),
         ("a_spare_takes_the_place_of_an_evicted_worker",),
     ),
     Mutation(
@@ -113,7 +114,7 @@ MUTATIONS = (
         "never require a worker again that was lost once",
         "converges",
         (trains_without, "_absent"),
-        lambda real: lambda ctx, without: tuple(sorted({*ctx.plan.absent, *real(ctx, without)})),
+        lambda real: lambda ctx, without: tuple(sorted({*ctx.members.absent, *real(ctx, without)})),
         ("trains_on_without_an_evicted_worker",),
     ),
     Mutation(

@@ -88,4 +88,4 @@ def pod(name: str = "train-worker-0", **fields: Any) -> Pod:
 
 
 def observed(job: Mapping[str, Any], *pods: Pod, status: Mapping[str, Any] | None = None) -> ObservedPods:
-    return observe_pods(Snapshot(job, pods), plan(job), {"attempt": 1, **(status or {})})
+    return observe_pods(Snapshot(job, pods), {"attempt": 1, "plan": plan(job).to_status(), **(status or {})})

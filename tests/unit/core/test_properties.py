@@ -46,7 +46,7 @@ def addresses(cluster: dict[str, Any]) -> dict[tuple[str, int], str]:
 def test_all_tasks_of_an_attempt_agree_on_every_address_that_they_both_know(job: dict[str, Any]) -> None:
     plan, strategy = make.plan(job), Strategy(job["spec"]["strategy"])
     known: dict[tuple[str, int], str] = {}
-    for role, index in plan.pods:
+    for role, index in plan.members.pods:
         config = json.loads(tf_config(strategy, plan, Address("train", "ns"), role, index) or "{}")
         mine = addresses(config["cluster"])
         assert all(known.get(task, address) == address for task, address in mine.items())

@@ -168,7 +168,7 @@ def _refusals(job: dict[str, Any]) -> Iterator[str]:
     if not isinstance(spec, JobSpec):
         yield from map(str, spec)
     elif job["kind"] == names.KIND and "trainer" in job["spec"]:
-        read = read_by_trainer(pod_of(job, *resolve(spec, CONFIG).pods[0]))
+        read = read_by_trainer(pod_of(job, *resolve(spec, CONFIG).members.pods[0]))
         if "error" in read:
             yield read["error"]
 

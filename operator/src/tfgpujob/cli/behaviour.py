@@ -64,7 +64,7 @@ def _devices(spec: JobSpec, plan: Plan) -> dict[Role, int]:
 
 
 def _start(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
-    policy, required = spec.run_policy, len(plan.required)
+    policy, required = spec.run_policy, len(plan.members.required)
     if policy.suspend:
         yield "start", "spec.runPolicy.suspend is on: nothing is created until it is off."
     pods = "The pod is" if required == 1 else f"All {required} required pods are"
@@ -140,8 +140,8 @@ def _own_program(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     """What an elastic job makes of a lack of room."""
-    if plan.spares:
-        pods = counted(plan.spares, "spare pod more", "spare pods more")
+    if plan.members.spares:
+        pods = counted(plan.members.spares, "spare pod more", "spare pods more")
         yield "start", f"Nobody waits for {pods}, which hold their GPUs beside the others (runPolicy.spares)."
     policy = spec.run_policy.elastic_policy
     if policy is None or not spec.elastic:
@@ -151,7 +151,7 @@ def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         after = duration(policy.shrink_after_seconds)
         yield "start", f"If not all {wanted} workers have a node after {after}, it begins with {least} or more that do."
     if spec.workers_come_and_go:
-        yield "start", f"A worker that finds a node later joins the others, which {plan.verb} on."
+        yield "start", f"A worker that finds a node later joins the others, which {plan.members.verb} on."
     elif policy.grow_after_seconds is not None and in_place.resizes_in_place(spec, plan):
         every = duration(policy.grow_after_seconds)
         yield "start", f"It takes in others when there is room for them, every {every} at most (growAfterSeconds)."
@@ -239,9 +239,9 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.shares_parts:
         yield "failure", "What a worker that fails, or is lost, has begun is done by the others."
     if in_place.replaces_lost_workers(spec, plan):
-        leader = "the chief's" if plan.chief()[0] is Role.CHIEF else "worker 0's"
+        leader = "the chief's" if plan.members.chief[0] is Role.CHIEF else "worker 0's"
         yield "failure", f"Of a worker's pod that is lost, that pod alone, but for {leader}; the others keep theirs."
-        if plan.spares:
+        if plan.members.spares:
             yield "failure", "A spare takes its place at once, and the pod that is created for it is a spare then."
     restarts = counted(spec.run_policy.backoff_limit, "restart is", "restarts are")
     yield (
@@ -255,7 +255,7 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _scope(spec: JobSpec, plan: Plan) -> str:
     if not spec.restarts_alone:
-        return "all replicas" if len(plan.required) > 1 else "its one replica"
+        return "all replicas" if len(plan.members.required) > 1 else "its one replica"
     if spec.traits.work is Work.PARAMETER_SERVERS:
         return "the failed replica alone; with a ps also the chief, which restores the variables"
     return "the failed replica alone"

@@ -113,7 +113,7 @@ def _beside(job: Job, what: str, directory: str, command: list[str], *, image: s
         raise TensorBoardError(problem, f"see tfgpu describe {job.name}")
     spec = _spec(job)
     plan = Plan.from_status(status["plan"])
-    role, index = plan.chief()
+    role, index = plan.members.chief
     restarts = restart_records.read(status).get((role, index), RestartRecord()).restarts
     writer = build_pod(job.raw, spec, plan, Replica(role, index, status.get("attempt", 1), restarts))
     template, context = writer["spec"], main_container(writer).get("securityContext") or {}

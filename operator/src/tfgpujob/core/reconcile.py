@@ -85,10 +85,9 @@ def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: C
 def _has_succeeded(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec) -> bool:
     """True if the job had already succeeded when it was suspended. A pod that suspend stops may exit with 0, and has
     not succeeded."""
-    plan = builder.fields.get("plan")
-    if not plan or builder.is_true(Condition.SUSPENDED) or is_dispatched(snapshot.job):
+    if not builder.fields.get("plan") or builder.is_true(Condition.SUSPENDED) or is_dispatched(snapshot.job):
         return False
-    return success.decided(spec, observe_pods(snapshot, Plan.from_status(plan), builder.fields))
+    return success.decided(spec, observe_pods(snapshot, builder.fields))
 
 
 def _with_accounts(outcome: Outcome, snapshot: Snapshot, spec: JobSpec, now: datetime) -> Outcome:

@@ -11,7 +11,8 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from tfgpujob.api import JobSpec, gpus
-from tfgpujob.core.observed.plan import Plan, ReplicaId, replica_specs
+from tfgpujob.core.observed.members import ReplicaId
+from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.units import counted
 
 _NVIDIA = "nvidia.com/gpu"
@@ -39,7 +40,7 @@ def share_out(spec: JobSpec, plan: Plan, visible: tuple[str, ...], *, cpu_build:
     All replicas get what they ask for, or all compute on the CPU.
     """
     specs = replica_specs(spec)
-    wants = {(role, index): gpus(spec, role, specs[role]) for role, index in plan.pods}
+    wants = {(role, index): gpus(spec, role, specs[role]) for role, index in plan.members.pods}
     total = sum(wants.values())
     if not total:
         return Devices({})

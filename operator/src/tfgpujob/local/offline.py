@@ -25,16 +25,15 @@ def pods(file: JobFile, plan: Plan) -> tuple[Object, ...]:
     """Every pod of the first attempt, in the order of the plan."""
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": UNKNOWN_UID}}
     left = file.spec.run_policy.backoff_limit
-    return tuple(
-        build_pod(job, file.spec, plan, Replica(role, index, 1, restarts_left=left)) for role, index in plan.pods
-    )
+    replicas = (Replica(role, index, 1, restarts_left=left) for role, index in plan.members.pods)
+    return tuple(build_pod(job, file.spec, plan, replica) for replica in replicas)
 
 
 def claims(file: JobFile, plan: Plan) -> tuple[Object, ...]:
     """The claims of these pods, and the template of those that Kubernetes makes."""
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": UNKNOWN_UID}}
     specs = replica_specs(file.spec)
-    volumes = tuple(claim for role, index in plan.pods for claim in build_claims(job, specs[role], role, index))
+    volumes = tuple(claim for role, index in plan.members.pods for claim in build_claims(job, specs[role], role, index))
     devices = file.spec.gpu.claim
     if devices is None or CONFIG.device_template is None:
         return volumes

@@ -27,8 +27,8 @@ def test_roles_come_in_one_order_and_only_if_they_have_pods() -> None:
 
 
 def test_evaluators_are_never_required() -> None:
-    plan = make.plan(make.job(worker=2, evaluator=1))
-    assert set(plan.pods) - set(plan.required) == {(Role.EVALUATOR, 0)}
+    members = make.plan(make.job(worker=2, evaluator=1)).members
+    assert set(members.pods) - set(members.required) == {(Role.EVALUATOR, 0)}
 
 
 def test_a_chief_is_added_to_a_parameter_server_job() -> None:

@@ -88,7 +88,7 @@ def _pods(file: JobFile, plan: Plan, pods: tuple[Object, ...]) -> str:
             _image(plan.images[role]),
             offline.own_address(pod) or "-",
         ]
-        for (role, _), pod in zip(plan.pods, pods, strict=True)
+        for (role, _), pod in zip(plan.members.pods, pods, strict=True)
     ]
     service = f"service {file.job['metadata']['name']}: headless, it gives the pods their names"
     return f"{table(['POD', 'GPUS', 'IMAGE', 'LISTENS ON'], rows)}\n{service}"

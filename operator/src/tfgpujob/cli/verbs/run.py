@@ -95,10 +95,10 @@ def command(
         code=code_directory,
         ports=Ports(),
         devices=share_out(job_file.spec, plan, visible_gpus(), cpu_build=is_cpu_build()),
-        replicas=len(plan.pods),
+        replicas=len(plan.members.pods),
         command=own_command,
     )
-    replicas = [f"{role}-{index}" for role, index in plan.pods]
+    replicas = [f"{role}-{index}" for role, index in plan.members.pods]
     lead = "chief-0" if plan.counts.get(Role.CHIEF) else "worker-0"
     screen = Screen(replicas, lead, everything=verbose or job_file.spec.trainer is None, script=is_python)
     stands_for_code = None if code is None and preflight.code_in(job_file) else code_directory
@@ -157,12 +157,12 @@ def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here, ignored: I
         screen.say(f"  {here.devices.note}")
     tasks = [
         f"{role}-{index} {here.ports.local(address)}"
-        for (role, index), pod in zip(plan.pods, offline.pods(file, plan), strict=True)
+        for (role, index), pod in zip(plan.members.pods, offline.pods(file, plan), strict=True)
         if (address := offline.own_address(pod)) is not None
     ]
     if tasks:
         screen.say(f"  ports: {', '.join(tasks)}")
-    logs = ", ".join(f"{role}-{index}.log" for role, index in plan.pods)
+    logs = ", ".join(f"{role}-{index}.log" for role, index in plan.members.pods)
     if (claim := claim_of(file.job)) is not None:
         screen.say(f"  claim {claim}: the folder {shown(here.folder.output)}, for all jobs that name it")
     screen.say(f"  results in {shown(here.folder.output)}, logs in {here.folder.shown()}/logs: {logs}")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfgpujob.core.observed.members import Membership, ReplicaId
 from tfgpujob.core.observed.metadata import pod_name
 from tfgpujob.core.observed.ownership import Ownership, pod_ownership
-from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.observed.restart_records import RestartRecord, read
 from tfgpujob.core.observed.snapshot import Pod, Snapshot
 from tfgpujob.names import ROLES, Role
@@ -17,7 +17,7 @@ from tfgpujob.names import ROLES, Role
 @dataclass(frozen=True, slots=True)
 class ObservedPods:
     job_name: str
-    plan: Plan
+    members: Membership
     pods: Mapping[ReplicaId, Pod]
     """By replica, the pod of this attempt and of the replica's last restart in it; terminating ones included."""
     stale_replicas: Mapping[ReplicaId, Pod]
@@ -58,12 +58,14 @@ class ObservedPods:
 
     def missing(self) -> tuple[ReplicaId, ...]:
         """Replicas that are to have a pod, and have none and no recorded success."""
-        doubtful = self.plan.doubtful
-        return tuple(r for r in self.plan.pods if r not in self.pods and r not in self.recorded and r not in doubtful)
+        doubtful = self.members.doubtful
+        return tuple(
+            r for r in self.members.pods if r not in self.pods and r not in self.recorded and r not in doubtful
+        )
 
     def required_missing(self) -> tuple[ReplicaId, ...]:
         """The required replicas among those that are missing."""
-        required = set(self.plan.required)
+        required = set(self.members.required)
         return tuple(replica for replica in self.missing() if replica in required)
 
     def ready(self, replica: ReplicaId) -> bool:
@@ -72,10 +74,12 @@ class ObservedPods:
         return self.succeeded(replica) or (pod is not None and pod.ready and not pod.deleting)
 
 
-def observe_pods(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> ObservedPods:
+def observe_pods(snapshot: Snapshot, status: Mapping[str, Any]) -> ObservedPods:
+    """By a status with a plan, which may be under construction."""
+    members = Membership.from_plan(status["plan"])
     metadata = snapshot.job["metadata"]
     attempt = int(status.get("attempt") or 0)
-    wanted = {pod_name(metadata["name"], role, index): (role, index) for role, index in plan.pods}
+    wanted = {pod_name(metadata["name"], role, index): (role, index) for role, index in members.pods}
     records = read(status)
     pods: dict[ReplicaId, Pod] = {}
     stale_replicas: dict[ReplicaId, Pod] = {}
@@ -96,10 +100,10 @@ def observe_pods(snapshot: Snapshot, plan: Plan, status: Mapping[str, Any]) -> O
         elif ownership is not Ownership.FOREIGN:
             stale_pods.append(pod)
     # A worker that goes ends by itself, and its index is told from the one that comes after it.
-    leaves_stale = plan.resize is None and not plan.independent_workers
+    leaves_stale = members.resize is None and not members.independent
     return ObservedPods(
         metadata["name"],
-        plan,
+        members,
         pods,
         stale_replicas,
         records,

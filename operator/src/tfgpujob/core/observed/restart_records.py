@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfgpujob.core.observed.plan import ReplicaId
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.names import ROLES, Role
 
 

@@ -75,7 +75,7 @@ def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
     """Whether the leader of these pods takes another number of workers. A pod group has a number of its own, and so
     has what Kueue has admitted."""
     able = all(recovers_in_place(spec, role, member) for role, member in _members(spec))
-    elastic = spec.elastic or plan.spares > 0
+    elastic = spec.elastic or plan.members.spares > 0
     gang = elastic and spec.traits.resizable and not spec.workers_come_and_go
     return gang and able and not plan.gang and not plan.queue
 
@@ -84,8 +84,8 @@ def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
     """Whether a worker that is lost is replaced beside the others, which may train on without it until then, or with a
     spare."""
     policy = spec.run_policy
-    alone = (policy.elastic_policy is not None or plan.spares > 0) and policy.restart_scope is not RestartScope.GANG
-    return alone and resizes_in_place(spec, plan)
+    waits = policy.elastic_policy is not None or plan.members.spares > 0
+    return waits and policy.restart_scope is not RestartScope.GANG and resizes_in_place(spec, plan)
 
 
 def environment(
@@ -95,14 +95,14 @@ def environment(
     `joins`: a gang that trains already."""
     gang = spec.traits.work is not Work.OWN_PROGRAM and spec.traits.cluster is not Cluster.NONE
     replaced = role is not Role.EVALUATOR and replaces_lost_workers(spec, plan)
-    least = plan.counts[Role.WORKER] if plan.spares else spec.replica_specs.least_workers
+    least = plan.counts[Role.WORKER] if plan.members.spares else spec.replica_specs.least_workers
     return {
         "TFGPU_RECOVERY": str(Recovery.IN_PLACE),
         "TFGPU_RECOVERY_BUDGET": str(max(0, budget)),
-        "TFGPU_RECOVERY_LEADER": f"{address.host(*plan.chief())}:{names.RECOVERY_PORT}" if gang else None,
+        "TFGPU_RECOVERY_LEADER": f"{address.host(*plan.members.chief)}:{names.RECOVERY_PORT}" if gang else None,
         names.RECOVERY_TOKEN: (token or None) if gang else None,
         names.RECOVERY_RESIZE: "1" if role is not Role.EVALUATOR and resizes_in_place(spec, plan) else None,
         names.RECOVERY_LEAST: str(least) if replaced else None,
-        names.RECOVERY_SPARES: str(plan.spares) if replaced and plan.spares else None,
+        names.RECOVERY_SPARES: str(plan.members.spares) if replaced and plan.members.spares else None,
         names.RECOVERY_JOINS: "1" if joins else None,
     }

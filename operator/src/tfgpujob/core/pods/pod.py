@@ -7,7 +7,7 @@ API rules refuse a template that sets those.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tfgpujob import names
@@ -88,7 +88,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
             image_volumes=plan.image_volumes,
         )
     # Who joins needs the one that leads. Of the others each may be lost as well, or a spare whose place is taken.
-    joins = (address.host(*plan.chief()),)
+    joins = (address.host(*plan.members.chief),)
     themselves = frozenset({Role.WORKER}) if spec.workers_come_and_go else frozenset()
     trains = peers_to_wait_for(spec.strategy, plan, address, replica.role, but=themselves)
     peers = joins if replica.joins else trains
@@ -150,8 +150,7 @@ def _environment(
     job_metadata = job["metadata"]
     address = Address(job_metadata["name"], job_metadata["namespace"])
     limit = spec.gpu.memory.limit_mib
-    joining = max((index + 1 for _, index in plan.joining), default=0)
-    cluster = plan.resized(max(plan.pods_of(Role.WORKER), joining)) if replica.joins else plan
+    cluster = replace(plan, members=plan.members.whole()) if replica.joins else plan
     growth = limit is None if spec.gpu.memory.growth is None else spec.gpu.memory.growth
     values = {
         "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, cluster, address, replica.role, replica.index),
@@ -162,7 +161,7 @@ def _environment(
         "TFGPU_REPLICA_TYPE": str(replica.role),
         "TFGPU_REPLICA_INDEX": str(replica.index),
         "TFGPU_REPLICAS": str(plan.counts[replica.role]) if spec.predicts else None,
-        names.SHARED_PARTS: "1" if plan.shares_parts else None,
+        names.SHARED_PARTS: "1" if plan.members.shares_parts else None,
         "TFGPU_ATTEMPT": str(replica.attempt),
         "TFGPU_REPLICA_RESTART": str(replica.restart),
         "TFGPU_GPUS": str(gpus(spec, replica.role, replica_spec)),

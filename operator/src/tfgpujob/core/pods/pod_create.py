@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed import metadata
-from tfgpujob.core.observed.plan import Plan, ReplicaId, replica_specs
+from tfgpujob.core.observed.members import ReplicaId
+from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.observed.snapshot import Create, Kind, Object
 from tfgpujob.core.pods.claim import build_claims
 from tfgpujob.core.pods.device_claim import build_device_template, claims_devices

@@ -28,7 +28,7 @@ def build_pod_group(job: Object, spec: JobSpec, plan: Plan, kind: Kind, attempt:
 
 def least_members(spec: JobSpec, plan: Plan) -> int:
     """How many pods are placed together. A group of more than there are would never be placed."""
-    return min(scheduling_policy(spec).min_available or len(plan.required), len(plan.pods))
+    return min(scheduling_policy(spec).min_available or len(plan.members.required), len(plan.members.pods))
 
 
 def _spec(kind: Kind, spec: JobSpec, plan: Plan) -> dict[str, Any]:

@@ -22,9 +22,9 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
     """The Outcome whose intent records the new attempt and which creates its pods."""
     told: tuple[Event, ...] = ()
     if builder.is_true(Condition.SUSPENDED):
-        if plan := builder.fields.get("plan"):
+        if builder.fields.get("plan"):
             # Its pods' last words may come together with its resumption.
-            observed = observe_pods(snapshot, Plan.from_status(plan), builder.fields)
+            observed = observe_pods(snapshot, builder.fields)
             told = in_place.count(spec, builder, observed, snapshot)
         builder.set(Condition.SUSPENDED, False, *_why_resumed(builder))
         builder.put("startTime", None)

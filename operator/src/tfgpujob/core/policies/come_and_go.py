@@ -19,7 +19,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tfgpujob.core.observed import restart_records
-from tfgpujob.core.observed.plan import ReplicaId
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.restart_records import RestartRecord
 from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.policies import resize_in_place
@@ -45,19 +45,19 @@ def come_and_go(ctx: ReconcileContext) -> Outcome | None:
 
 
 def _resize(ctx: ReconcileContext) -> Outcome | None:
-    before, wanted = ctx.plan.counts[Role.WORKER], ctx.spec.replica_specs.count(Role.WORKER)
+    before, wanted = ctx.members.workers, ctx.spec.replica_specs.count(Role.WORKER)
     if before == wanted:
         return None
-    plan = ctx.plan.resized(wanted)
-    plan = replace(plan, absent=(*plan.absent, *range(before, wanted)))
+    members = ctx.members.resized(wanted)
+    members = replace(members, absent=(*members.absent, *range(before, wanted)))
     if wanted < before:
         _record_that_they_leave(ctx, range(wanted, before))
     accept(ctx.builder, ctx.spec)
     text = f"From {counted(before, 'worker')} to {wanted}: "
-    verb = ctx.plan.verb
+    verb = ctx.members.verb
     text += f"new ones join the others, which {verb} on." if wanted > before else f"the others {verb} on."
     event = Event("Normal", resize_in_place.RESIZED_IN_PLACE, text)
-    return replace(resize_in_place.with_plan(ctx, plan, resizes=1), events=(event,))
+    return replace(resize_in_place.with_members(ctx, members, resizes=1), events=(event,))
 
 
 def _record_that_they_leave(ctx: ReconcileContext, indexes: Collection[int]) -> None:
@@ -71,13 +71,13 @@ def _record_that_they_leave(ctx: ReconcileContext, indexes: Collection[int]) -> 
 
 
 def _count_those_that_came(ctx: ReconcileContext) -> Outcome | None:
-    came = [index for index in ctx.plan.absent if _has_come(ctx, (Role.WORKER, index))]
+    came = [index for index in ctx.members.absent if _has_come(ctx, (Role.WORKER, index))]
     if not came:
         return None
-    absent, total = tuple(index for index in ctx.plan.absent if index not in came), ctx.plan.counts[Role.WORKER]
+    absent, total = tuple(index for index in ctx.members.absent if index not in came), ctx.members.workers
     names = ", ".join(ctx.observed.name((Role.WORKER, index)) for index in came)
-    text = f"{names} joined: {total - len(absent)} of {counted(total, 'worker')} {ctx.plan.verb}."
-    outcome = resize_in_place.with_plan(ctx, replace(ctx.plan, absent=absent))
+    text = f"{names} joined: {total - len(absent)} of {counted(total, 'worker')} {ctx.members.verb}."
+    outcome = resize_in_place.with_members(ctx, replace(ctx.members, absent=absent))
     return replace(outcome, events=(Event("Normal", JOINED, text),))
 
 
@@ -94,7 +94,7 @@ def _start_without(ctx: ReconcileContext) -> Outcome | None:
     policy, due = ctx.spec.run_policy, shrink_deadline(ctx.builder, ctx.spec.run_policy, ctx.observed)
     if ctx.builder.is_true(Condition.RUNNING) or due is None or ctx.now < due or ctx.observed.required_missing():
         return None
-    total = ctx.plan.counts[Role.WORKER]
+    total = ctx.members.workers
     workers: list[ReplicaId] = [(Role.WORKER, index) for index in range(total)]
     without = [replica for replica, _ in waiting_for_a_node(ctx.observed)]
     there = sum(has_node(ctx, worker) for worker in workers)
@@ -109,6 +109,6 @@ def _start_without(ctx: ReconcileContext) -> Outcome | None:
         f"{policy.elastic_policy.shrink_after_seconds} s: it goes on with {there}, and takes in the others once they "
         f"have one. {pod.name}: {pod.waiting_message or pod.waiting_reason or 'no scheduler has looked at it'}"
     )
-    absent = tuple(sorted({*ctx.plan.absent, *(index for _, index in without)}))
-    outcome = resize_in_place.with_plan(ctx, replace(ctx.plan, absent=absent))
+    absent = tuple(sorted({*ctx.members.absent, *(index for _, index in without)}))
+    outcome = resize_in_place.with_members(ctx, replace(ctx.members, absent=absent))
     return replace(outcome, events=(Event("Warning", str(Reason.SHRUNK), text),))

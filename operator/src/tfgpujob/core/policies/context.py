@@ -8,6 +8,7 @@ from datetime import datetime
 
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.admission import Admission
+from tfgpujob.core.observed.members import Membership
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.restart_records import to_status
@@ -39,6 +40,13 @@ class ReconcileContext:
         return self.snapshot.job
 
     @property
+    def members(self) -> Membership:
+        return self.plan.members
+
+    def with_members(self, members: Membership) -> ReconcileContext:
+        return replace(self, plan=replace(self.plan, members=members))
+
+    @property
     def edited(self) -> bool:
         """The spec no longer describes the pods of the current attempt."""
         return self.spec.shape_hash != self.plan.spec_hash
@@ -59,8 +67,8 @@ class ReconcileContext:
 
 def new_context(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> ReconcileContext:
     """The context of the attempt in `builder`, whose counts and progress are brought up to date."""
-    plan = Plan.from_status(builder.fields["plan"])
-    observed = observe_pods(snapshot, plan, builder.fields)
+    observed = observe_pods(snapshot, builder.fields)
+    plan = replace(Plan.from_status(builder.fields["plan"]), members=observed.members)
     builder.put("replicaStatuses", replica_statuses(observed))
     builder.put("ready", ready_text(observed))
     _clear_backoff_of_restarted(builder, observed)

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tfgpujob.api import RunPolicy
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods
-from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import StatusBuilder, moment
 from tfgpujob.names import Condition
@@ -67,7 +67,7 @@ def counts_from(pod: Pod) -> datetime | None:
 
 
 def _on_trial(observed: ObservedPods) -> list[Pod]:
-    workers = observed.plan.joining if observed.plan.independent_workers else ()
+    workers = observed.members.joining if observed.members.independent else ()
     return [pod for worker in workers if (pod := observed.pods.get(worker)) is not None and pod.ready]
 
 
@@ -119,13 +119,13 @@ def shrink_deadline(builder: StatusBuilder, policy: RunPolicy, observed: Observe
         if any(observed.restart(replica) for replica, _ in found):
             seconds = max(seconds, LEADERS_WORD)
     else:
-        waiting = _joining_without_node(observed) if observed.plan.resize is not None else []
+        waiting = _joining_without_node(observed) if observed.members.resize is not None else []
     return _after_waiting(seconds, builder, waiting)
 
 
 def grow_time(policy: RunPolicy, observed: ObservedPods) -> datetime | None:
     """elasticPolicy.growAfterSeconds: when a job with fewer workers than it asks for may look for room; None: never."""
-    limit, elastic = observed.plan.limit, policy.elastic_policy
+    limit, elastic = observed.members.limit, policy.elastic_policy
     if limit is None or elastic is None or elastic.grow_after_seconds is None:
         return None
     return moment(limit.since) + _seconds(elastic.grow_after_seconds)
@@ -137,7 +137,7 @@ def finds_no_node_by(pod: Pod) -> datetime | None:
 
 
 def _joining_without_node(observed: ObservedPods) -> list[Pod]:
-    pods = (observed.pods.get(replica) for replica in observed.plan.growing)
+    pods = (observed.pods.get(replica) for replica in observed.members.growing)
     return [pod for pod in pods if pod is not None and _waits_for_a_node(pod)]
 
 
@@ -151,7 +151,7 @@ def _after_waiting(seconds: int, builder: StatusBuilder, waiting: Sequence[Pod])
 
 def waiting_for_a_node(observed: ObservedPods) -> list[tuple[ReplicaId, Pod]]:
     """Required replicas whose pod is not scheduled. One without a pod waits for something else."""
-    pods = ((replica, observed.pods.get(replica)) for replica in observed.plan.required)
+    pods = ((replica, observed.pods.get(replica)) for replica in observed.members.required)
     return [(r, pod) for r, pod in pods if pod is not None and _waits_for_a_node(pod)]
 
 

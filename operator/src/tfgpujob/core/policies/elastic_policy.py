@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from tfgpujob.core.observed.members import Limit, ReplicaId
 from tfgpujob.core.observed.observed_pods import has_ended
-from tfgpujob.core.observed.plan import Limit, Plan, ReplicaId, workers_wanted
+from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.pods.in_place import resizes_in_place
 from tfgpujob.core.policies import resize_in_place, start
@@ -33,15 +34,15 @@ def fit_to_room(ctx: ReconcileContext) -> Outcome | None:
     """Policy: an elastic job goes on with the workers that have a node, and takes in others that find one."""
     if ctx.edited:
         return None
-    limit, applies = ctx.plan.limit, _applies(ctx)
+    limit, applies = ctx.members.limit, _applies(ctx)
     if limit is not None and not (applies and limit.asked == ctx.spec.replica_specs.count(Role.WORKER)):
         # All that are asked for by now are tried.
-        return resize_in_place.with_plan(ctx, replace(ctx.plan, limit=None))
+        return resize_in_place.with_members(ctx, replace(ctx.members, limit=None))
     if not applies:
         return None
     if not ctx.builder.is_true(Condition.RUNNING):
         return _start_with_those_that_fit(ctx)
-    if ctx.plan.resize is not None:
+    if ctx.members.resize is not None:
         return _join_with_those_that_fit(ctx)
     return _look_for_room(ctx, limit) if limit is not None and grows(ctx) else None
 
@@ -54,11 +55,12 @@ def grows(ctx: ReconcileContext) -> bool:
 
 def next_plan(ctx: ReconcileContext, *, keeps_limit: bool) -> Plan:
     """The plan of the attempt that takes the place of this one. Without its limit, all that are asked for are tried."""
-    plan, limit = ctx.resolve(ctx.plan.admission), ctx.plan.limit
-    wanted = workers_wanted(ctx.spec, ctx.plan)
+    plan, limit = ctx.resolve(ctx.plan.admission), ctx.members.limit
+    wanted = ctx.members.wanted(ctx.spec)
     if limit is None or not keeps_limit or wanted >= ctx.spec.replica_specs.count(Role.WORKER):
         return plan
-    return replace(plan.resized(wanted), limit=Limit(limit.asked, wanted, timestamp(ctx.now)))
+    limited = replace(plan.members.resized(wanted), limit=Limit(limit.asked, wanted, timestamp(ctx.now)))
+    return replace(plan, members=limited)
 
 
 def _applies(ctx: ReconcileContext) -> bool:
@@ -71,7 +73,7 @@ def _applies(ctx: ReconcileContext) -> bool:
 def _start_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
     builder, least = ctx.builder, ctx.spec.replica_specs.least_workers
     due = shrink_deadline(builder, ctx.spec.run_policy, ctx.observed)
-    before, edited = ctx.plan.counts[Role.WORKER], workers_wanted(ctx.spec, ctx.plan) != ctx.plan.counts[Role.WORKER]
+    before, edited = ctx.members.workers, ctx.members.wanted(ctx.spec) != ctx.members.workers
     fit = sum(has_node(ctx, (Role.WORKER, index)) for index in range(before))
     waiting = waiting_for_a_node(ctx.observed)
     if edited or due is None or ctx.now < due or ctx.observed.required_missing() or not least <= fit < before:
@@ -87,8 +89,9 @@ def _start_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
         f"{counted(before - fit, 'worker')} of {before} found no node within {policy.shrink_after_seconds} s: it goes "
         f"on with {fit}. {pod.name}: {pod.waiting_message or pod.waiting_reason or 'no scheduler has looked at it'}"
     )
-    plan = ctx.resolve().resized(fit)
-    start.next_attempt(builder, replace(plan, limit=Limit(asked, fit, timestamp(ctx.now))))
+    plan = ctx.resolve()
+    limited = replace(plan.members.resized(fit), limit=Limit(asked, fit, timestamp(ctx.now)))
+    start.next_attempt(builder, replace(plan, members=limited))
     builder.put("resizes", int(builder.fields.get("resizes") or 0) + 1)
     accept(builder, ctx.spec)
     builder.set(Condition.CREATED, False, Reason.SHRUNK, text)
@@ -99,10 +102,10 @@ def _start_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
 
 
 def _join_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
-    joining, resize = ctx.plan.growing, ctx.plan.resize
+    joining, resize = ctx.members.growing, ctx.members.resize
     fit = _fit(ctx, joining)
     due = shrink_deadline(ctx.builder, ctx.spec.run_policy, ctx.observed)
-    edited = resize is None or resize.workers != workers_wanted(ctx.spec, ctx.plan)
+    edited = resize is None or resize.workers != ctx.members.wanted(ctx.spec)
     if edited or fit == len(joining) or due is None or ctx.now < due or not resize_in_place.applies(ctx):
         return None
     if unconfirmed := unconfirmed_pods(ctx, joining[fit:]):
@@ -111,10 +114,10 @@ def _join_with_those_that_fit(ctx: ReconcileContext) -> Outcome | None:
 
 
 def _look_for_room(ctx: ReconcileContext, limit: Limit) -> Outcome | None:
-    joining, before = ctx.plan.growing, ctx.plan.counts[Role.WORKER]
+    joining, before = ctx.members.growing, ctx.members.workers
     due = grow_time(ctx.spec.run_policy, ctx.observed)
     # The pod in the place of a lost worker looks for room already.
-    if limit.workers != before or ctx.plan.absent or due is None or not resize_in_place.applies(ctx):
+    if limit.workers != before or ctx.members.absent or due is None or not resize_in_place.applies(ctx):
         return None
     if not joining:
         return _probe(ctx, limit, before + 1) if ctx.now >= due else None
@@ -128,15 +131,15 @@ def _look_for_room(ctx: ReconcileContext, limit: Limit) -> Outcome | None:
 
 def _probe(ctx: ReconcileContext, limit: Limit, workers: int) -> Outcome:
     """The Outcome whose intent is a pod more, which waits for a node."""
-    return resize_in_place.with_plan(ctx, replace(ctx.plan, limit=replace(limit, probe=workers)))
+    return resize_in_place.with_members(ctx, replace(ctx.members, limit=replace(limit, probe=workers)))
 
 
 def _resize(ctx: ReconcileContext, more: int) -> Outcome | None:
     """The Outcome whose intent is that so many workers more than train join them."""
-    asked, workers = ctx.spec.replica_specs.count(Role.WORKER), ctx.plan.counts[Role.WORKER] + more
-    since = ctx.plan.limit.since if ctx.plan.limit is not None else timestamp(ctx.now)
-    plan = replace(ctx.plan, limit=Limit(asked, workers, since))
-    return resize_in_place.resized_in_place(replace(ctx, plan=plan))
+    asked, workers = ctx.spec.replica_specs.count(Role.WORKER), ctx.members.workers + more
+    since = ctx.members.limit.since if ctx.members.limit is not None else timestamp(ctx.now)
+    members = replace(ctx.members, limit=Limit(asked, workers, since))
+    return resize_in_place.resized_in_place(ctx.with_members(members))
 
 
 def _fit(ctx: ReconcileContext, joining: tuple[ReplicaId, ...]) -> int:

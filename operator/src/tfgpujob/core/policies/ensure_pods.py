@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Final
 
 from tfgpujob.core.observed.gang import pod_group_kind
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.ownership import Ownership, dependent_ownership
 from tfgpujob.core.observed.parsed import allows_host
-from tfgpujob.core.observed.plan import Plan, ReplicaId
+from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Creation, Dependent, Event, Kind, Outcome, Snapshot
 from tfgpujob.core.pods.in_place import resizes_in_place, supervises
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
@@ -143,7 +144,7 @@ def _taken_by_others(ctx: ReconcileContext) -> Problem | None:
     for kind, held, whose in _dependents(ctx):
         if held is not None and whose is Ownership.FOREIGN:
             return name_taken(kind, held.name)
-    required = {ctx.observed.name(replica) for replica in ctx.plan.required}
+    required = {ctx.observed.name(replica) for replica in ctx.members.required}
     taken = [pod.name for pod in ctx.observed.foreign if pod.name in required]
     return name_taken(Kind.POD, taken[0]) if taken and not ctx.builder.is_true(Condition.CREATED) else None
 
@@ -238,7 +239,7 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
 
 def _joins_gang(ctx: ReconcileContext, replica: ReplicaId) -> bool:
     """Whether a gang trains already that it joins."""
-    new = replica in ctx.plan.joining and resizes_in_place(ctx.spec, ctx.plan)
+    new = replica in ctx.members.joining and resizes_in_place(ctx.spec, ctx.plan)
     return new or _replaces_member(ctx, replica)
 
 
@@ -256,18 +257,16 @@ def _recovery_token(ctx: ReconcileContext) -> str:
 
 
 def _missing_objects(ctx: ReconcileContext) -> tuple[Creation, ...]:
-    # The leader is asked for who is to join now, and not for those that only look for room.
-    agreed = ctx.plan.resize is None or agreement(ctx) is not None
-    waiting = {*_waiting_to_restart(ctx), *(() if agreed else ctx.plan.growing)}
-    if not resizes_in_place(ctx.spec, ctx.plan) and not ctx.spec.workers_come_and_go:
+    may = ctx.members.may_be_created(
+        running=ctx.builder.is_true(Condition.RUNNING),
+        agreed=agreement(ctx) is not None,
         # By an edit meanwhile: its pods would not know that they join, and disturb those that train.
-        waiting |= {*ctx.plan.joining}
+        takes_in=resizes_in_place(ctx.spec, ctx.plan) or ctx.spec.workers_come_and_go,
+    )
     if _counts_instead(ctx):
-        waiting |= {*ctx.plan.pods} - {*ctx.plan.required}
-    if ctx.plan.spares and not ctx.builder.is_true(Condition.RUNNING):
-        # It would take the room of one that all wait for.
-        waiting |= {*ctx.plan.joining}
-    pods = tuple(_build_pod(ctx, replica) for replica in ctx.observed.missing() if replica not in waiting)
+        may &= {*ctx.members.required}
+    may -= {*_waiting_to_restart(ctx)}
+    pods = tuple(_build_pod(ctx, replica) for replica in ctx.observed.missing() if replica in may)
     return (*(_build_dependent(ctx, kind) for kind, held, _ in _dependents(ctx) if held is None), *pods)
 
 
@@ -275,7 +274,7 @@ def _counts_instead(ctx: ReconcileContext) -> bool:
     """Whether a gang scheduler would take the evaluator's pod for one of those that it has to place together: it counts
     pods of the group, whichever they are, and the rest would hold their nodes for the one that has none."""
     placed = pod_group_kind(ctx.plan, ctx.config) is None or ctx.builder.is_true(Condition.RUNNING)
-    return not placed and least_members(ctx.spec, ctx.plan) <= len(ctx.plan.required)
+    return not placed and least_members(ctx.spec, ctx.plan) <= len(ctx.members.required)
 
 
 def _build_pod(ctx: ReconcileContext, replica: ReplicaId) -> Creation:
@@ -291,7 +290,7 @@ def _build_dependent(ctx: ReconcileContext, kind: Kind) -> Create:
 
 def is_optional(create: Creation, plan: Plan) -> bool:
     """Whether it is the pod of an evaluator or a spare, without which the others start."""
-    return create.replica is not None and create.replica not in plan.required
+    return create.replica is not None and create.replica not in plan.members.required
 
 
 def _in_words(creates: tuple[Creation, ...]) -> str:

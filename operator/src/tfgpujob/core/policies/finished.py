@@ -10,7 +10,6 @@ from typing import Any
 from tfgpujob.api import CleanPodPolicy, RunPolicy
 from tfgpujob.core.observed.admission import prebuilt_name
 from tfgpujob.core.observed.observed_pods import has_ended, holds_node, observe_pods
-from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Delete, Event, Kind, Outcome, Pod, Snapshot
 from tfgpujob.core.policies import start
 from tfgpujob.core.policies.cleanup import pods_to_clean
@@ -20,7 +19,7 @@ from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.core.status.diagnosis import without_replica
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
-from tfgpujob.names import Condition, Phase, Reason, Role
+from tfgpujob.names import Condition, Phase, Reason
 
 _NEVER_STARTED = frozenset(
     {
@@ -32,8 +31,6 @@ _NEVER_STARTED = frozenset(
     }
 )
 """Failures of a job that never had all its pods. A gang has all or none, so cleanPodPolicy None means Running here."""
-
-_GANG = (Role.CHIEF, Role.WORKER)
 
 
 def succeed(builder: StatusBuilder, reason: Reason, message: str) -> None:
@@ -124,15 +121,17 @@ def _waiting_for_nothing(snapshot: Snapshot, builder: StatusBuilder, policy: Run
     waits for the replacement of a lost member, which is not created any more."""
     if not builder.fields.get("plan"):
         return ()
-    observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
-    gang = {replica for replica in observed.plan.required if replica[0] in _GANG}
-    live = {replica for replica, pod in observed.pods.items() if not pod.deleting and not has_ended(pod)}
-    lost = any(replica not in live and not observed.succeeded(replica) for replica in gang)
-    waits = policy.elastic_policy is not None or observed.plan.spares > 0
-    if lost and waits and builder.is_true(Condition.FAILED):
-        gang = set()
-    left = [observed.pods[replica] for replica in sorted(live) if replica[0] in _GANG and replica not in gang]
-    return (*left, *(pod for pod in observed.surplus if not pod.deleting and not has_ended(pod)))
+    observed = observe_pods(snapshot, builder.fields)
+    left = observed.members.left_over(
+        {replica for replica, pod in observed.pods.items() if _is_live(pod)},
+        {replica for replica in observed.members.pods if observed.succeeded(replica)},
+        waits=builder.is_true(Condition.FAILED) and (policy.elastic_policy is not None or observed.members.spares > 0),
+    )
+    return (*(observed.pods[replica] for replica in left), *(pod for pod in observed.surplus if _is_live(pod)))
+
+
+def _is_live(pod: Pod) -> bool:
+    return not pod.deleting and not has_ended(pod)
 
 
 def delete_job(snapshot: Snapshot) -> Delete:
@@ -148,7 +147,7 @@ def uncount(builder: StatusBuilder, snapshot: Snapshot, deletes: tuple[Delete, .
         for pod in snapshot.pods
         if pod.uid not in deleted or has_ended(pod)
     )
-    observed = observe_pods(replace(snapshot, pods=left), Plan.from_status(builder.fields["plan"]), builder.fields)
+    observed = observe_pods(replace(snapshot, pods=left), builder.fields)
     builder.put("replicaStatuses", replica_statuses(observed))
     builder.put("ready", ready_text(observed))
 

@@ -59,10 +59,10 @@ def _keep_running(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy,
         return suspend.reconcile(snapshot, builder, None)
     if why := kueue.stopped_by(snapshot, builder, None, config):
         return suspend.stop(snapshot, builder, None, Reason.WAITING_FOR_ADMISSION, why)
-    observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
+    observed = observe_pods(snapshot, builder.fields)
     builder.put("replicaStatuses", replica_statuses(observed))
     builder.put("ready", ready_text(observed))
-    if builder.is_true(Condition.SUSPENDED) or observed.succeeded(observed.plan.chief()):
+    if builder.is_true(Condition.SUSPENDED) or observed.succeeded(observed.members.chief):
         # No deadline runs: there are no pods, or the decider has succeeded, which is recorded once the spec is valid.
         return Outcome(status=builder.build())
     due = deadlines.active_deadline(policy, builder.fields)
@@ -83,4 +83,4 @@ def _started(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, obse
     if start.fails_on_refusal(policy):
         finished.fail(builder, found.reason, found.message)
         return finished.finish(snapshot, builder, policy)
-    return ensure_pods.release(snapshot, builder, observed, found, observed.plan)
+    return ensure_pods.release(snapshot, builder, observed, found, Plan.from_status(builder.fields["plan"]))

@@ -19,10 +19,10 @@ from typing import Any, Final
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed import admission
 from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.members import Membership
 from tfgpujob.core.observed.metadata import pod_name
 from tfgpujob.core.observed.observed_pods import holds_node
 from tfgpujob.core.observed.ownership import is_dispatched
-from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import (
     KUEUE,
     Config,
@@ -305,7 +305,7 @@ def _not_looked_up(snapshot: Snapshot, status: Mapping[str, Any]) -> tuple[str, 
     if not status.get("plan"):
         return ()
     name = snapshot.job["metadata"]["name"]
-    wanted = (pod_name(name, *replica) for replica in Plan.from_status(status["plan"]).pods)
+    wanted = (pod_name(name, *replica) for replica in Membership.from_plan(status["plan"]).pods)
     return tuple(pod for pod in wanted if pod not in snapshot.absent)
 
 

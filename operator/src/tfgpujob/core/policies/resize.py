@@ -7,21 +7,20 @@ is exact for any number of them (docs/adr/0025-elastic-by-checkpoint.md). It cou
 
 from __future__ import annotations
 
-from tfgpujob.core.observed.plan import workers_wanted
 from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.policies import elastic_policy, resize_in_place, start
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.begin_attempt import begin_attempt
 from tfgpujob.core.policies.context import ReconcileContext, replace_attempt
-from tfgpujob.names import Condition, Reason, Role
+from tfgpujob.names import Condition, Reason
 from tfgpujob.units import counted
 
 
 def resized(ctx: ReconcileContext) -> Outcome | None:
     """Policy: the next attempt with the number of workers that it is to have by now."""
     builder = ctx.builder
-    before, wanted = ctx.plan.counts.get(Role.WORKER, 0), workers_wanted(ctx.spec, ctx.plan)
-    if not ctx.spec.elastic or ctx.edited or (before == wanted and ctx.plan.resize is None):
+    before, wanted = ctx.members.workers, ctx.members.wanted(ctx.spec)
+    if not ctx.spec.elastic or ctx.edited or (before == wanted and ctx.members.resize is None):
         return None
     if ctx.plan.queue and ctx.config.kueue is not None:
         # Kueue decides about the number of workers of a job in its queues: policies/kueue.py.

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tfgpujob.core.observed.members import Membership, Resize
 from tfgpujob.core.observed.observed_pods import observe_pods
-from tfgpujob.core.observed.plan import Plan, Resize, workers_wanted
 from tfgpujob.core.observed.snapshot import Event, LeaderAnswer, Outcome, ResizeTo
 from tfgpujob.core.pods.in_place import resizes_in_place
 from tfgpujob.core.policies import start
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods
 from tfgpujob.core.status.builder import moment, timestamp
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
-from tfgpujob.names import Condition, Role
+from tfgpujob.names import Condition
 from tfgpujob.units import counted
 
 RESIZED_IN_PLACE = "ResizedInPlace"
@@ -32,8 +32,8 @@ RESIZED_IN_PLACE = "ResizedInPlace"
 
 def resized_in_place(ctx: ReconcileContext) -> Outcome | None:
     """Policy: the leader of a running gang is asked for the number of workers that it is to have."""
-    before, resize = ctx.plan.counts.get(Role.WORKER, 0), ctx.plan.resize
-    wanted = workers_wanted(ctx.spec, ctx.plan)
+    before, resize = ctx.members.workers, ctx.members.resize
+    wanted = ctx.members.wanted(ctx.spec)
     if ctx.edited or not ctx.spec.elastic:
         return None
     if resize is None and before == wanted:
@@ -50,7 +50,7 @@ def _go_on(ctx: ReconcileContext, resize: Resize) -> Outcome | None:
     if answer is None:
         return None
     # Fewer than before: who left does not come back, whatever is wanted by now. New pods join in their place.
-    if answer.workers == resize.workers or answer.workers < ctx.plan.counts[Role.WORKER]:
+    if answer.workers == resize.workers or answer.workers < ctx.members.workers:
         return _end(ctx, resize, answer.workers)
     return _delete_surplus(ctx, max(answer.workers, resize.workers))
 
@@ -71,14 +71,14 @@ def why_not(ctx: ReconcileContext) -> str:
 
 def agreement(ctx: ReconcileContext) -> LeaderAnswer | None:
     """The leader's answer by which it goes for what the intent says. Until then nobody may join, and nobody go."""
-    answer, resize = _answer(ctx), ctx.plan.resize
+    answer, resize = _answer(ctx), ctx.members.resize
     agreed = answer is not None and resize is not None and answer.wanted == resize.workers
     return answer if agreed else None
 
 
 def _answer(ctx: ReconcileContext) -> LeaderAnswer | None:
     """The answer of the pod that leads to the intent as it is now: one to an earlier edit says nothing."""
-    answer, resize, leader = ctx.snapshot.leader_answer, ctx.plan.resize, ctx.observed.pods.get(ctx.plan.chief())
+    answer, resize, leader = ctx.snapshot.leader_answer, ctx.members.resize, ctx.observed.pods.get(ctx.members.chief)
     if answer is None or resize is None or leader is None:
         return None
     return answer if (answer.pod_uid, answer.question) == (leader.uid, ResizeTo(resize.generation)) else None
@@ -86,21 +86,21 @@ def _answer(ctx: ReconcileContext) -> LeaderAnswer | None:
 
 def _begin(ctx: ReconcileContext, wanted: int) -> Outcome:
     """The Outcome whose intent is the number of workers to go for."""
-    before, resize = ctx.plan.counts[Role.WORKER], ctx.plan.resize
+    before, resize = ctx.members.workers, ctx.members.resize
     begun = Resize(
         workers=wanted,
         least=min(wanted, before, resize.least if resize is not None else before),
         generation=ctx.builder.generation,
         since=resize.since if resize is not None else timestamp(ctx.now),
     )
-    return with_plan(ctx, replace(ctx.plan, resize=begun))
+    return with_members(ctx, replace(ctx.members, resize=begun))
 
 
 def _end(ctx: ReconcileContext, resize: Resize, workers: int) -> Outcome:
     """The Outcome whose intent is that the gang has so many workers, and which deletes the pods of the others."""
-    before, limit = ctx.plan.counts[Role.WORKER], ctx.plan.limit
+    before, limit = ctx.members.workers, ctx.members.limit
     still = replace(limit, since=timestamp(ctx.now)) if limit is not None and workers < limit.asked else None
-    outcome = with_plan(ctx, replace(ctx.plan, limit=still).resized(workers), resizes=int(workers != before))
+    outcome = with_members(ctx, replace(ctx.members, limit=still).resized(workers), resizes=int(workers != before))
     if workers == before:
         return outcome
     seconds = max(0, int((ctx.now - moment(resize.since)).total_seconds()))
@@ -109,18 +109,18 @@ def _end(ctx: ReconcileContext, resize: Resize, workers: int) -> Outcome:
     return replace(outcome, events=(Event("Normal", RESIZED_IN_PLACE, text),))
 
 
-def with_plan(ctx: ReconcileContext, plan: Plan, resizes: int = 0) -> Outcome:
-    """The Outcome whose intent is this plan of the running attempt."""
+def with_members(ctx: ReconcileContext, members: Membership, resizes: int = 0) -> Outcome:
+    """The Outcome whose intent is that the running attempt has these members."""
     builder = ctx.builder
-    builder.put("plan", plan.to_status())
+    builder.put("plan", replace(ctx.plan, members=members).to_status())
     if resizes:
         builder.put("resizes", int(builder.fields.get("resizes") or 0) + resizes)
-    observed = observe_pods(ctx.snapshot, plan, builder.fields)
+    observed = observe_pods(ctx.snapshot, builder.fields)
     builder.put("replicaStatuses", replica_statuses(observed))
     builder.put("ready", ready_text(observed))
     start.report_running(builder, observed)
     status = builder.build()
-    surplus = delete_pods(observed.surplus) if plan.resize is None else ()
+    surplus = delete_pods(observed.surplus) if members.resize is None else ()
     return Outcome(status=status, intent=status, deletes=surplus, requeue_at=ctx.now)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from statistics import median
 
 from tfgpujob.api import JobSpec
-from tfgpujob.core.observed.plan import ReplicaId
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.progress_report import Report
 from tfgpujob.core.observed.snapshot import Event
 from tfgpujob.core.policies.context import ReconcileContext
@@ -93,7 +93,7 @@ def _update_degraded(ctx: ReconcileContext) -> tuple[Event, ...]:
 
 def _own_seconds(ctx: ReconcileContext, reported: Report) -> dict[ReplicaId, float]:
     seconds = reported.worker_seconds or {}
-    return {r: seconds[task] for r in ctx.plan.required if (task := f"{r[0]}-{r[1]}") in seconds}
+    return {r: seconds[task] for r in ctx.members.required if (task := f"{r[0]}-{r[1]}") in seconds}
 
 
 def _why(ctx: ReconcileContext, replica: ReplicaId) -> str:
@@ -112,7 +112,7 @@ def _why(ctx: ReconcileContext, replica: ReplicaId) -> str:
 
 
 def _reports(ctx: ReconcileContext) -> dict[ReplicaId, Report]:
-    found = ((r, report_of(ctx.observed, ctx.snapshot.reports, r)) for r in ctx.plan.required)
+    found = ((r, report_of(ctx.observed, ctx.snapshot.reports, r)) for r in ctx.members.required)
     return {replica: report for replica, report in found if report is not None}
 
 

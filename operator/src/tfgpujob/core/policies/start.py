@@ -9,13 +9,15 @@ more, are deleted.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from tfgpujob.api import RunPolicy, StartPolicy
 from tfgpujob.core.observed import restart_records
+from tfgpujob.core.observed.members import Limit, ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods
-from tfgpujob.core.observed.plan import Limit, Plan, ReplicaId
+from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.observed.waiting import silence, telling
 from tfgpujob.core.policies import backoff
@@ -33,7 +35,7 @@ def next_attempt(
 ) -> None:
     """Records the next attempt. The conditions are up to the caller."""
     builder.put("attempt", builder.attempt + 1)
-    plan = plan.anew()
+    plan = replace(plan, members=plan.members.anew())
     builder.put("plan", plan.to_status())
     builder.put("attemptStartTime", timestamp(not_before or builder.now))
     builder.put("retry", _retry(not_before, refusals, first))
@@ -43,11 +45,11 @@ def next_attempt(
     builder.put(
         "replicaStatuses",
         {
-            str(role): {"desired": plan.pods_of(role), "ready": 0, "active": 0, "succeeded": 0, "failed": 0}
+            str(role): {"desired": plan.members.pods_of(role), "ready": 0, "active": 0, "succeeded": 0, "failed": 0}
             for role in plan.counts
         },
     )
-    builder.put("ready", f"0/{len(plan.required)}")
+    builder.put("ready", f"0/{len(plan.members.required)}")
 
 
 def report_restarting(builder: StatusBuilder, reason: Reason, message: str) -> None:
@@ -149,15 +151,15 @@ def fails_on_refusal(policy: RunPolicy) -> bool:
 
 def report_running(builder: StatusBuilder, observed: ObservedPods) -> None:
     """Sets Running, and what follows from it, by whether all required replicas are ready."""
-    required = observed.plan.required
+    required = observed.members.required
     if all(observed.ready(r) for r in required):
-        if observed.plan.spares:
+        if observed.members.spares:
             builder.set(Condition.RUNNING, True, Reason.ALL_READY, _with_spares(observed))
-        elif observed.plan.resize is None and observed.plan.absent:
+        elif observed.members.resize is None and observed.members.absent:
             builder.set(Condition.RUNNING, True, Reason.SHRUNK, _without(observed))
-        elif observed.plan.resize is None and observed.plan.limit is not None:
-            builder.set(Condition.RUNNING, True, Reason.SHRUNK, _shrunk(observed, observed.plan.limit))
-        elif observed.plan.resize is None:
+        elif observed.members.resize is None and observed.members.limit is not None:
+            builder.set(Condition.RUNNING, True, Reason.SHRUNK, _shrunk(observed, observed.members.limit))
+        elif observed.members.resize is None:
             builder.set(Condition.RUNNING, True, Reason.ALL_READY, _all_ready(len(required)))
         else:
             builder.set(Condition.RUNNING, True, Reason.RESIZING, _resizing(observed))
@@ -182,11 +184,11 @@ def _all_ready(required: int) -> str:
 
 def _with_spares(observed: ObservedPods) -> str:
     """Which pods wait to take a place, and why one does not yet, in one line."""
-    spares = [(Role.WORKER, index) for index in observed.plan.absent]
+    spares = [(Role.WORKER, index) for index in observed.members.absent]
     waiting = [replica for replica in spares if not observed.ready(replica)]
     ready = ", ".join(observed.name(replica) for replica in spares if replica not in waiting)
     names = ", ".join(observed.name(replica) for replica in waiting)
-    text = f"{_all_ready(len(observed.plan.required))} "
+    text = f"{_all_ready(len(observed.members.required))} "
     if not waiting:
         return f"{text}Spare: {ready}."
     return f"{text}Spare: {ready or 'none'}; not ready yet: {_blocked(observed, waiting) or f'{names}.'}"
@@ -194,8 +196,8 @@ def _with_spares(observed: ObservedPods) -> str:
 
 def why_not_ready(observed: ObservedPods, *, patient: bool = True) -> tuple[Reason, str]:
     """Why not all required replicas are ready, in one line. Patient: a pod that gives no reason is on its way."""
-    waiting = [r for r in observed.plan.required if not observed.ready(r)]
-    total = len(observed.plan.required)
+    waiting = [r for r in observed.members.required if not observed.ready(r)]
+    total = len(observed.members.required)
     summary = f"{total - len(waiting)} of {total} required replicas are ready"
     blocked = _blocked(observed, waiting) or ("" if patient else _silent(observed, waiting))
     if not blocked:
@@ -205,7 +207,7 @@ def why_not_ready(observed: ObservedPods, *, patient: bool = True) -> tuple[Reas
 
 def blocking_reason(observed: ObservedPods) -> str:
     """Why the required pod that says most about it does not run, in Kubernetes' word; empty where none says why."""
-    blocked = _waiting_pods(observed, (r for r in observed.plan.required if not observed.ready(r)))
+    blocked = _waiting_pods(observed, (r for r in observed.members.required if not observed.ready(r)))
     return telling(blocked).waiting_reason if blocked else ""
 
 
@@ -235,29 +237,29 @@ def _silent(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
 
 def _shrunk(observed: ObservedPods, limit: Limit) -> str:
     """With how many workers it trains, and why with no more, in one line."""
-    waiting = [replica for replica in observed.plan.joining if not observed.ready(replica)]
+    waiting = [replica for replica in observed.members.joining if not observed.ready(replica)]
     why = _blocked(observed, waiting) or "there was no room for more."
-    return f"{observed.plan.counts[Role.WORKER]} of the {limit.asked} workers that replicas asks for train; {why}"
+    return f"{observed.members.workers} of the {limit.asked} workers that replicas asks for train; {why}"
 
 
 def _without(observed: ObservedPods) -> str:
     """With how many workers it trains since others are lost, and why those are not back, in one line."""
-    plan = observed.plan
-    total, waiting = plan.counts[Role.WORKER], [(Role.WORKER, index) for index in plan.absent]
+    members = observed.members
+    total, waiting = members.workers, [(Role.WORKER, index) for index in members.absent]
     names = ", ".join(observed.name(replica) for replica in waiting)
-    lost = any(observed.restart(replica) for replica in waiting) and not plan.independent_workers
+    lost = any(observed.restart(replica) for replica in waiting) and not members.independent
     to_come = f"new pods join in the places of those that are lost: {names}." if lost else f"to join: {names}."
     why = _blocked(observed, waiting) or to_come
-    return f"{total - len(waiting)} of {total} workers {plan.verb}; {why}"
+    return f"{total - len(waiting)} of {total} workers {members.verb}; {why}"
 
 
 def _resizing(observed: ObservedPods) -> str:
     """How far a resize in place is, in one line."""
-    plan = observed.plan
-    assert plan.resize is not None
-    workers, wanted = plan.counts[Role.WORKER], plan.resize.workers
+    members = observed.members
+    assert members.resize is not None
+    workers, wanted = members.workers, members.resize.workers
     if wanted <= workers:
         return f"{counted(workers, 'worker')} train, and {wanted} are to go on."
-    waiting = [replica for replica in plan.joining if not observed.ready(replica)]
+    waiting = [replica for replica in members.joining if not observed.ready(replica)]
     left = f"{len(waiting)} of the others are not ready yet" if waiting else "the others join them"
     return f"{workers} of {wanted} workers train; {_blocked(observed, waiting) or f'{left}.'}"

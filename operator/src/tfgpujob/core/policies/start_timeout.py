@@ -41,7 +41,7 @@ def exceeded(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) 
     scheduled_by, ready_by = schedule_deadline(builder, policy, observed), start_deadline(builder, policy)
     if scheduled_by is not None and builder.now >= scheduled_by:
         return _not_scheduled_in_time(policy, observed)
-    required = set(observed.plan.required)
+    required = set(observed.members.required)
     gave_up = any(pod.gave_up_at_gate for replica, pod in observed.pods.items() if replica in required)
     passed = gave_up or (ready_by is not None and builder.now >= ready_by)
     return _not_ready_in_time(policy, observed) if passed else None

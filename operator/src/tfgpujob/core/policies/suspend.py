@@ -11,7 +11,6 @@ from typing import Any
 
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.observed_pods import observe_pods
-from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Delete, Event, Outcome, Pod, Snapshot
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.context import delete_pod_groups, delete_pods, own_pods
@@ -32,7 +31,7 @@ def stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, reaso
     pods = own_pods(snapshot, builder.attempt)
     events: tuple[Event, ...] = ()
     if builder.fields.get("plan"):
-        observed = observe_pods(snapshot, Plan.from_status(builder.fields["plan"]), builder.fields)
+        observed = observe_pods(snapshot, builder.fields)
         builder.put("replicaStatuses", replica_statuses(observed))
         builder.put("ready", ready_text(observed))
         if spec is not None:

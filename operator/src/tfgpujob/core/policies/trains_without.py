@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tfgpujob.core.observed.plan import ReplicaId
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.pods.in_place import replaces_lost_workers
 from tfgpujob.core.policies import resize_in_place
@@ -31,18 +31,18 @@ TRAINS_ON = "TrainsOn"
 
 def trains_without(ctx: ReconcileContext) -> Outcome | None:
     """Policy: record whom the gang trains without, as its leader says."""
-    answer, leader = ctx.snapshot.leader_answer, ctx.observed.pods.get(ctx.plan.chief())
+    answer, leader = ctx.snapshot.leader_answer, ctx.observed.pods.get(ctx.members.chief)
     if ctx.edited or not replaces_lost_workers(ctx.spec, ctx.plan) or answer is None or leader is None:
         return None
     if (answer.pod_uid, answer.question) != (leader.uid, who_trains(ctx.observed)) or answer.refused or answer.silent:
         return None
     absent = _absent(ctx, answer.without)
     # Of a spare that is in the gang by now, the loss that it makes up for has still to be counted.
-    if absent == ctx.plan.absent or len(absent) < ctx.plan.spares:
+    if absent == ctx.members.absent or len(absent) < ctx.members.spares:
         return None
-    back = [(Role.WORKER, index) for index in ctx.plan.absent if index not in absent]
+    back = [(Role.WORKER, index) for index in ctx.members.absent if index not in absent]
     event = _wait_for(ctx, lost) if (lost := [r for r in back if not ctx.observed.ready(r)]) else _trains(ctx, absent)
-    return replace(resize_in_place.with_plan(ctx, replace(ctx.plan, absent=absent)), events=(event,))
+    return replace(resize_in_place.with_members(ctx, replace(ctx.members, absent=absent)), events=(event,))
 
 
 def _absent(ctx: ReconcileContext, without: Collection[int]) -> tuple[int, ...]:
@@ -52,10 +52,10 @@ def _absent(ctx: ReconcileContext, without: Collection[int]) -> tuple[int, ...]:
     def counts(index: int) -> bool:
         replica = (Role.WORKER, index)
         # A spare is ready, and trains with nobody.
-        joins = ctx.observed.ready(replica) and not ctx.plan.spares
-        return index in ctx.plan.absent or (ctx.observed.restart(replica) > 0 and not joins)
+        joins = ctx.observed.ready(replica) and not ctx.members.spares
+        return index in ctx.members.absent or (ctx.observed.restart(replica) > 0 and not joins)
 
-    return tuple(sorted(index for index in without if index < ctx.plan.pods_of(Role.WORKER) and counts(index)))
+    return tuple(sorted(index for index in without if index < ctx.members.pods_of(Role.WORKER) and counts(index)))
 
 
 def _wait_for(ctx: ReconcileContext, lost: Collection[ReplicaId]) -> Event:
@@ -70,10 +70,10 @@ def _wait_for(ctx: ReconcileContext, lost: Collection[ReplicaId]) -> Event:
 
 
 def _trains(ctx: ReconcileContext, absent: tuple[int, ...]) -> Event:
-    total = ctx.plan.counts[Role.WORKER]
-    if ctx.plan.spares:
-        taken = ", ".join(ctx.observed.name((Role.WORKER, i)) for i in ctx.plan.absent if i not in absent)
-        lost = ", ".join(ctx.observed.name((Role.WORKER, i)) for i in absent if i not in ctx.plan.absent)
+    total = ctx.members.workers
+    if ctx.members.spares:
+        taken = ", ".join(ctx.observed.name((Role.WORKER, i)) for i in ctx.members.absent if i not in absent)
+        lost = ", ".join(ctx.observed.name((Role.WORKER, i)) for i in absent if i not in ctx.members.absent)
         return Event(
             "Normal", TRAINS_ON, f"In the place of {lost}: {taken}, which was spare. All {total} workers train."
         )

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from tfgpujob.core.observed.members import chief_among
 from tfgpujob.core.observed.metadata import pod_name
 from tfgpujob.core.observed.observed_pods import has_ended, has_succeeded
-from tfgpujob.core.observed.plan import chief_among
 from tfgpujob.core.observed.progress_report import TrainerLedger, parse_ledger
 from tfgpujob.core.observed.restart_records import read as read_records
 from tfgpujob.core.observed.snapshot import Object, Pod, Snapshot

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.ownership import is_ours
-from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Object, Pod, Question, ResizeTo, Snapshot, WhoTrains
 from tfgpujob.core.status.progress import can_report, observe_running
 from tfgpujob.names import Phase, Role
@@ -32,21 +31,21 @@ class LeaderRequest:
 def leader_request(snapshot: Snapshot) -> LeaderRequest | None:
     """None: no resize in place is under way, no worker is lost or spare, or the leader can't be asked now."""
     observed = observe_running(snapshot) or _waiting_for_lost(snapshot)
-    leader = observed.pods.get(observed.plan.chief()) if observed is not None else None
+    leader = observed.pods.get(observed.members.chief) if observed is not None else None
     if observed is None or leader is None or not can_report(leader):
         return None
-    if observed.plan.independent_workers:
+    if observed.members.independent:
         return None  # they have no leader, or the chief sees for itself which workers are there
-    plan, running = observed.plan, sum(pod.phase == "Running" for pod in snapshot.pods)
-    if plan.resize is not None:
-        return LeaderRequest(leader, ResizeTo(plan.resize.generation), plan.resize.workers, running)
-    lost = plan.absent or snapshot.job["status"]["phase"] == Phase.RESTARTING
-    return LeaderRequest(leader, who_trains(observed), plan.pods_of(Role.WORKER), running) if lost else None
+    members, running = observed.members, sum(pod.phase == "Running" for pod in snapshot.pods)
+    if members.resize is not None:
+        return LeaderRequest(leader, ResizeTo(members.resize.generation), members.resize.workers, running)
+    lost = members.absent or snapshot.job["status"]["phase"] == Phase.RESTARTING
+    return LeaderRequest(leader, who_trains(observed), members.pods_of(Role.WORKER), running) if lost else None
 
 
 def who_trains(observed: ObservedPods) -> WhoTrains:
     """The question as of the losses that are counted by now."""
-    members = observed.plan.pods_of(Role.WORKER)
+    members = observed.members.pods_of(Role.WORKER)
     return WhoTrains(losses=sum(observed.restart((Role.WORKER, index)) for index in range(members)))
 
 
@@ -64,4 +63,4 @@ def _waiting_for_lost(snapshot: Snapshot) -> ObservedPods | None:
     if not waits_for_lost(snapshot.job) or not is_ours(snapshot.job):
         return None
     status = snapshot.job["status"]
-    return observe_pods(snapshot, Plan.from_status(status["plan"]), status)
+    return observe_pods(snapshot, status)

@@ -13,9 +13,9 @@ from typing import Any
 from tfgpujob.api import Recovery
 from tfgpujob.api.strategies import Work, having
 from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, observe_pods
 from tfgpujob.core.observed.ownership import is_ours
-from tfgpujob.core.observed.plan import Plan, ReplicaId
 from tfgpujob.core.observed.progress_report import Report, parse_summary
 from tfgpujob.core.observed.snapshot import Pod, Snapshot
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
@@ -41,12 +41,12 @@ MAX_PEERS = 16
 def reporter(observed: ObservedPods) -> ReplicaId:
     """The replica whose report is the job's. Workers that predict end one by one, and each reports for all; where they
     come and go, one that is there."""
-    chief = observed.plan.chief()
+    chief = observed.members.chief
     if chief[0] is Role.CHIEF:
         return chief
-    workers = [replica for replica in observed.plan.pods if replica[0] is Role.WORKER]
+    workers = [replica for replica in observed.members.pods if replica[0] is Role.WORKER]
     left = [worker for worker in workers if not observed.succeeded(worker)]
-    if observed.plan.shares_parts:
+    if observed.members.shares_parts:
         there = [worker for worker in left if worker in observed.pods and can_report(observed.pods[worker])]
         left = there or left
     return left[0] if left else chief
@@ -91,7 +91,7 @@ def observe_running(snapshot: Snapshot) -> ObservedPods | None:
     status = job.get("status") or {}
     if status.get("phase") != Phase.RUNNING or not status.get("plan"):
         return None
-    return observe_pods(snapshot, Plan.from_status(status["plan"]), status)
+    return observe_pods(snapshot, status)
 
 
 def _reports(spec: Mapping[str, Any]) -> bool:
@@ -126,7 +126,7 @@ def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str,
 
 def complete(builder: StatusBuilder, observed: ObservedPods) -> None:
     """The last report came some time before the end, or never: what the reporter's pod left says where it ended."""
-    pod = observed.pods.get(observed.plan.chief())
+    pod = observed.pods.get(observed.members.chief)
     summary = parse_summary(pod.termination.message) if pod is not None and pod.termination is not None else None
     if summary is None:
         return
@@ -161,7 +161,7 @@ def _trainers(observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """Replicas that run the training loop, and can be polled now."""
     roles = {Role.CHIEF, Role.WORKER}
     return tuple(
-        r for r in observed.plan.required if r[0] in roles and r in observed.pods and can_report(observed.pods[r])
+        r for r in observed.members.required if r[0] in roles and r in observed.pods and can_report(observed.pods[r])
     )
 
 

@@ -9,21 +9,19 @@ from tfgpujob.names import Role
 
 
 def replica_statuses(observed: ObservedPods) -> dict[str, dict[str, Any]]:
-    return {str(role): _role(observed, role) for role in observed.plan.counts}
+    return {str(role): _role(observed, role) for role in observed.members.counts}
 
 
 def ready_text(observed: ObservedPods) -> str:
     """`3/4`: replicas that are ready or have succeeded, of those required."""
-    required = observed.plan.required
+    required = observed.members.required
     return f"{sum(observed.ready(r) for r in required)}/{len(required)}"
 
 
 def _role(observed: ObservedPods, role: Role) -> dict[str, Any]:
-    replicas = [replica for replica in observed.plan.pods if replica[0] is role]
+    replicas = [replica for replica in observed.members.pods if replica[0] is role]
     pods = [observed.pods[r] for r in replicas if r in observed.pods]
-    # A worker that leaves in a resize may exit 0, and its index may be needed again; not so where that ends the job.
-    others = replicas if role is Role.EVALUATOR or observed.plan.shares_parts else ()
-    lasting = {*observed.plan.required, *others}
+    lasting = observed.members.lasting
     succeeded = [index for _, index in replicas if (role, index) in lasting and observed.succeeded((role, index))]
     return {
         "desired": len(replicas),

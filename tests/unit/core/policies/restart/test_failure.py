@@ -9,8 +9,8 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob.api import JobStatus, RestartPolicy
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import observe_pods
-from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod, Snapshot
 from tfgpujob.core.policies.restart.failure import Cause, Failure, failures, root_cause
 from tfgpujob.names import Role
@@ -117,7 +117,7 @@ def test_a_pod_that_is_certainly_gone_was_disrupted() -> None:
 def test_a_pod_on_a_lost_node_was_disrupted_unless_it_had_ended(fields: dict[str, Any], lost: bool) -> None:
     job = make.job(worker=4)
     snapshot = Snapshot(job, (worker(0, node="dead", **fields), worker(1)), lost_nodes=frozenset({"dead"}))
-    found = failures(observe_pods(snapshot, make.plan(job), {"attempt": 1}), {}, frozenset())
+    found = failures(observe_pods(snapshot, {"attempt": 1, "plan": make.plan(job).to_status()}), {}, frozenset())
     assert [(f.name, f.reason == "NodeLost") for f in found] == [("train-worker-0", lost)]
     if lost:
         assert found[0].cause is Cause.DISRUPTION

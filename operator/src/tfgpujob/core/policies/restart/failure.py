@@ -19,8 +19,8 @@ from typing import Any
 
 from tfgpujob import names
 from tfgpujob.api import RestartPolicy
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_failed
-from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import moment
 from tfgpujob.core.status.diagnosis import (
@@ -106,7 +106,7 @@ def failures(observed: ObservedPods, policies: dict[Role, RestartPolicy], gone: 
     """Of all required replicas. `gone`: those of which a live GET has shown that they have no pod any more."""
     found = [
         failure_of(observed, replica, policies.get(replica[0], RestartPolicy.EXIT_CODE))
-        for replica in observed.plan.required
+        for replica in observed.members.required
         if _stopped(observed, replica)
     ]
     return found + [

@@ -16,8 +16,8 @@ from dataclasses import replace
 from tfgpujob.api import JobSpec
 from tfgpujob.api.strategies import Work
 from tfgpujob.core.observed import restart_records
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods
-from tfgpujob.core.observed.plan import ReplicaId
 from tfgpujob.core.observed.progress_report import MOST_IN_PLACE
 from tfgpujob.core.observed.restart_records import RestartRecord
 from tfgpujob.core.observed.snapshot import Event, Pod, Snapshot
@@ -34,7 +34,7 @@ def count(spec: JobSpec, builder: StatusBuilder, observed: ObservedPods, snapsho
 
 
 def _gang(builder: StatusBuilder, observed: ObservedPods, snapshot: Snapshot, *, servers: bool) -> tuple[Event, ...]:
-    pod, known = _pod(observed, snapshot, observed.plan.chief()), builder.fields.get("progress") or {}
+    pod, known = _pod(observed, snapshot, observed.members.chief), builder.fields.get("progress") or {}
     if pod is None:
         return ()
     same = known.get("inPlacePodUID") == pod.uid
@@ -50,7 +50,7 @@ def _gang(builder: StatusBuilder, observed: ObservedPods, snapshot: Snapshot, *,
 
 
 def _each(builder: StatusBuilder, observed: ObservedPods, snapshot: Snapshot) -> Iterator[Event]:
-    for replica in observed.plan.required:
+    for replica in observed.members.required:
         pod, records = _pod(observed, snapshot, replica), restart_records.read(builder.fields)
         if pod is None:
             continue

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import observe_pods
-from tfgpujob.core.observed.plan import ReplicaId, workers_wanted
 from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.pods.in_place import replaces_lost_workers, resizes_in_place
 from tfgpujob.core.policies import finished
@@ -31,15 +31,15 @@ from tfgpujob.names import Condition, Role
 
 def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
     """Whether the others wait in their pods for those that these failures have taken."""
-    resizing = ctx.plan.resize is not None or workers_wanted(ctx.spec, ctx.plan) != ctx.plan.counts.get(Role.WORKER)
+    resizing = ctx.members.resize is not None or ctx.members.wanted(ctx.spec) != ctx.members.workers
     in_place = replaces_lost_workers(ctx.spec, ctx.plan) and not ctx.edited
     if not in_place or resizing or not (ctx.builder.is_true(Condition.RUNNING) or _replaced(ctx)):
         return False
     lost = {failure.replica for failure in found if failure.cause is Cause.DISRUPTION}
-    chief = ctx.plan.chief()
+    chief = ctx.members.chief
     # With spares the others wait however few they are: pods come in the places of all.
-    least = 0 if ctx.plan.spares else ctx.spec.replica_specs.least_workers
-    others = [replica for replica in ctx.plan.required if replica not in lost]
+    least = 0 if ctx.members.spares else ctx.spec.replica_specs.least_workers
+    others = [replica for replica in ctx.members.required if replica not in lost]
     live = [replica for replica in others if ctx.observed.ready(replica) and not ctx.observed.succeeded(replica)]
     return (
         len(lost) == len(found)
@@ -61,9 +61,9 @@ def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | N
         return None
     builder.put("lastFailure", last_failure)
     # A pod that only looks for room would take the place of the lost one: it has waited for longer.
-    plan = ctx.plan.resized(ctx.plan.counts[Role.WORKER])
-    builder.put("plan", plan.to_status())
-    ctx = replace(ctx, plan=plan, observed=observe_pods(ctx.snapshot, plan, builder.fields))
+    ctx = ctx.with_members(ctx.members.resized(ctx.members.workers))
+    builder.put("plan", ctx.plan.to_status())
+    ctx = replace(ctx, observed=observe_pods(ctx.snapshot, builder.fields))
     lost = frozenset(failure.replica for failure in found)
     names = ", ".join(ctx.observed.name(replica) for replica in sorted(lost))
     message = f"{cause}; what starts again: {names}. The others keep their pods, and train on or wait there."
@@ -82,4 +82,4 @@ def follows(ctx: ReconcileContext, failure: Failure) -> bool:
 
 def _replaced(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
     """Workers of the gang that this attempt has, or had, another pod for."""
-    return tuple(r for r in ctx.plan.required if r[0] is Role.WORKER and ctx.observed.restart(r) > 0)
+    return tuple(r for r in ctx.members.required if r[0] is Role.WORKER and ctx.observed.restart(r) > 0)

@@ -12,8 +12,9 @@ from datetime import timedelta
 
 from tfgpujob.api import RestartPolicy
 from tfgpujob.core.observed import restart_records
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import has_failed
-from tfgpujob.core.observed.plan import ReplicaId, replica_specs
+from tfgpujob.core.observed.plan import replica_specs
 from tfgpujob.core.observed.restart_records import RestartRecord
 from tfgpujob.core.observed.snapshot import Event, Outcome, Pod
 from tfgpujob.core.policies import finished
@@ -60,8 +61,8 @@ def restart_with(
 def restart_optional(ctx: ReconcileContext) -> Outcome | None:
     """Policy: a failed evaluator restarts as its restartPolicy says, and a worker that was to join a gang is replaced.
     It costs no restart, however often."""
-    evaluators = (replica for replica in ctx.plan.pods if replica[0] is Role.EVALUATOR)
-    for replica in (*evaluators, *ctx.plan.joining):
+    evaluators = (replica for replica in ctx.members.pods if replica[0] is Role.EVALUATOR)
+    for replica in (*evaluators, *ctx.members.joining):
         policy = _evaluator_policy(ctx) if replica[0] is Role.EVALUATOR else RestartPolicy.ALWAYS
         pod = ctx.observed.pods.get(replica)
         if (
@@ -111,7 +112,7 @@ def _restart(
     ctx.builder.put("ready", ready_text(left))
     # What the API server refused before is created again together with them, and delays nobody meanwhile.
     ctx.builder.put("retry", None)
-    required = replicas & {*ctx.plan.required}
+    required = replicas & {*ctx.members.required}
     if any(not restart_scope.others_keep_running(ctx.spec, frozenset({r})) for r in required):
         ctx.builder.put("attemptStartTime", timestamp(ctx.now + longest))
     status = ctx.builder.build()

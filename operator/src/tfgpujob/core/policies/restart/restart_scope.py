@@ -18,7 +18,8 @@ from collections.abc import Sequence
 
 from tfgpujob.api import JobSpec
 from tfgpujob.api.strategies import Work
-from tfgpujob.core.observed.plan import Plan, ReplicaId
+from tfgpujob.core.observed.members import ReplicaId
+from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.policies.restart.failure import DEADLINE, NODE_LOST, Failure
 from tfgpujob.names import Role
 
@@ -52,7 +53,7 @@ def replicas_to_restart(spec: JobSpec, plan: Plan, failures: Sequence[Failure]) 
     replicas = {failure.replica for failure in failures}
     if _has_variables_on_ps(spec):
         roles = {role for failure in failures if (role := _goes_too(failure)) is not None}
-        replicas |= {replica for replica in plan.required if replica[0] in roles}
+        replicas |= {replica for replica in plan.members.required if replica[0] in roles}
     return frozenset(replicas)
 
 

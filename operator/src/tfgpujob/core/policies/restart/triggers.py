@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from tfgpujob.api import StallPolicy
+from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended
-from tfgpujob.core.observed.plan import ReplicaId, replica_specs
+from tfgpujob.core.observed.plan import replica_specs
 from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import finished, stall
 from tfgpujob.core.policies.context import ReconcileContext
@@ -75,5 +76,5 @@ def _vanished(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
 
 def _peer_failure_grace(observed: ObservedPods, failure: Failure, now: datetime) -> datetime | None:
     """Until when to wait for the failure behind a peer failure; None when the wait is over or has no point."""
-    everyone_ended = all(r in observed.pods and has_ended(observed.pods[r]) for r in observed.plan.required)
+    everyone_ended = all(r in observed.pods and has_ended(observed.pods[r]) for r in observed.members.required)
     return None if everyone_ended else peer_failure_grace(failure, now)
