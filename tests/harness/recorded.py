@@ -14,7 +14,7 @@ import pickle
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
@@ -33,9 +33,12 @@ from tests.harness.scenarios import SCENARIOS
 from tests.harness.story import SHAPES
 
 from tfgpujob.core import reconcile as core
+from tfgpujob.core.membership import changes
+from tfgpujob.core.membership.leader import leader_request
+from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.snapshot import Config, Create, Outcome, Refusal, Snapshot, StatusUpdate
 from tfgpujob.core.pods.pod_create import PodCreate
-from tfgpujob.core.status.leader import leader_request
+from tfgpujob.core.policies import membership
 from tfgpujob.shell import main as shell
 
 STORIES: Final = 10
@@ -180,6 +183,20 @@ def replay(pairs: Iterable[tuple[Asked, bytes]]) -> Iterator[list[str]]:
         yield [] if after == before else differences(orjson.loads(before), orjson.loads(after))
 
 
+@contextmanager
+def rows_decided() -> Iterator[set[str]]:
+    """The rows of the changes of members that decide meanwhile."""
+    found = set[str]()
+
+    def noted(rows: Sequence[changes.Row], seen: Seen) -> changes.Change | None:
+        change = changes.next_change(rows, seen)
+        found.update(row.decide.__name__ for row in rows if change is not None and row.decide(seen) == change)
+        return change
+
+    with patch.object(membership, "next_change", noted):
+        yield found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="recorded", description=__doc__)
     parser.add_argument("what", choices=("record", "replay"))
@@ -188,16 +205,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="replay each so many-th pair only")
     options = parser.parse_args()
+    figures: dict[str, Any]
     if options.what == "record":
         pairs = record(options.file, options.minutes, options.seed)
         figures = {"ok": pairs > 0, "pairs": pairs}
     else:
         played = differ = 0
-        for found in replay(pair for number, pair in enumerate(recorded(options.file)) if number % options.every == 0):
-            played, differ = played + 1, differ + bool(found)
-            if found and differ <= SHOWN:
-                print(f"pair {(played - 1) * options.every}:", *found[:6], sep="\n    ", file=sys.stderr)
-        figures = {"ok": not differ and played > 0, "pairs": played, "differ": differ}
+        chosen = (pair for number, pair in enumerate(recorded(options.file)) if number % options.every == 0)
+        with rows_decided() as rows:
+            for found in replay(chosen):
+                played, differ = played + 1, differ + bool(found)
+                if found and differ <= SHOWN:
+                    print(f"pair {(played - 1) * options.every}:", *found[:6], sep="\n    ", file=sys.stderr)
+        unseen = sorted({row.decide.__name__ for row in (*changes.ADJUST, *changes.RESIZE)} - rows)
+        figures = {"ok": not differ and played > 0, "pairs": played, "differ": differ, "rows_unseen": unseen}
     print(json.dumps({"name": "recorded", **figures}))
     sys.exit(0 if figures["ok"] else 1)
 

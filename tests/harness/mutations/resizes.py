@@ -7,47 +7,36 @@ from typing import Any
 
 from tests.harness.mutations.mutation import Mutation
 
+from tfgpujob.core.membership import changes
 from tfgpujob.core.observed.members import Membership
-from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Create, Kind, LeaderAnswer, Outcome, ResizeTo
 from tfgpujob.core.pods import pod
-from tfgpujob.core.policies import come_and_go, ensure_pods, resize_in_place, success
+from tfgpujob.core.policies import ensure_pods, membership, success
 from tfgpujob.names import Role
 
 
 def _ahead_of_the_leader(real: Any) -> Any:
-    def broken(ctx: Any) -> Any:
-        wanted = ctx.members.resize and ctx.members.resize.workers
+    def broken(seen: Any) -> Any:
+        wanted = seen.members.resize and seen.members.resize.workers
         return LeaderAnswer("", ResizeTo(0), wanted, wanted) if wanted else None
 
     return broken
 
 
 def _deed_before_word(real: Any) -> Any:
-    def broken(*of: Any, **more: Any) -> Outcome:
-        outcome: Outcome = real(*of, **more)
+    def broken(*of: Any) -> Outcome:
+        outcome: Outcome = real(*of)
         return replace(outcome, intent=None)
 
     return broken
 
 
-def _deed_before_word_if_any(real: Any) -> Any:
-    def broken(ctx: Any) -> Outcome | None:
-        outcome: Outcome | None = real(ctx)
-        if outcome is None:
-            return None
-        new = replace(ctx, plan=Plan.from_status(ctx.builder.fields["plan"]))
-        replicas = (ensure_pods._replica(new, replica) for replica in new.members.joining)
-        creates = tuple(Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one)) for one in replicas)
-        return replace(outcome, intent=None, creates=creates)
-
-    return broken
-
-
 def _joins_before_word(real: Any) -> Any:
-    def broken(ctx: Any, wanted: int) -> Outcome:
-        outcome: Outcome = real(ctx, wanted)
-        new = replace(ctx, plan=Plan.from_status(ctx.builder.fields["plan"]))
+    def broken(ctx: Any, change: Any) -> Outcome:
+        outcome: Outcome = real(ctx, change)
+        if change.members.joining == ctx.members.joining:
+            return outcome
+        new = ctx.with_members(change.members)
         replicas = (ensure_pods._replica(new, replica) for replica in new.members.joining)
         creates = tuple(Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one)) for one in replicas)
         return replace(outcome, intent=None, creates=creates)
@@ -70,21 +59,21 @@ MUTATIONS = (
     Mutation(
         "delete workers before they have left",
         "resizes_delete_nobody_who_trains",
-        (resize_in_place, "agreement"),
+        (changes, "agreement"),
         _ahead_of_the_leader,
         ("resized_in_place_down",),
     ),
     Mutation(
         "delete workers before the status has fewer",
         "deletes_follow_persisted_intent",
-        (resize_in_place, "with_members"),
+        (membership, "_record"),
         _deed_before_word,
         ("resized_in_place_down",),
     ),
     Mutation(
         "create workers before the status has more",
         "creates_follow_persisted_intent",
-        (resize_in_place, "_begin"),
+        (membership, "_record"),
         _joins_before_word,
         ("resized_in_place_up",),
     ),
@@ -105,7 +94,7 @@ MUTATIONS = (
     Mutation(
         "take a worker that leaves for the one that comes after it",
         "converges",
-        (come_and_go, "_record_that_they_leave"),
+        (membership, "_record_that_they_leave"),
         lambda _: lambda ctx, indexes: None,
         ("workers_go_and_come_beside_servers",),
     ),
@@ -119,7 +108,7 @@ MUTATIONS = (
     Mutation(
         "take a worker that leaves for the one that comes after it, where they predict",
         "converges",
-        (come_and_go, "_record_that_they_leave"),
+        (membership, "_record_that_they_leave"),
         lambda _: lambda ctx, indexes: None,
         ("workers_go_and_come_where_they_predict",),
     ),
@@ -133,8 +122,8 @@ MUTATIONS = (
     Mutation(
         "create workers beside servers before the status has more",
         "creates_follow_persisted_intent",
-        (come_and_go, "_resize"),
-        _deed_before_word_if_any,
+        (membership, "_record"),
+        _joins_before_word,
         ("workers_come_beside_servers",),
     ),
 )

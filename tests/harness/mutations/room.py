@@ -7,19 +7,20 @@ from typing import Any
 
 from tests.harness.mutations.mutation import Mutation
 
+from tfgpujob.core.membership import changes
+from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.members import Membership
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Create, Kind, Outcome
 from tfgpujob.core.pods import pod
-from tfgpujob.core.policies import elastic_policy, ensure_pods, start, trains_without
+from tfgpujob.core.policies import ensure_pods, membership, start
 from tfgpujob.core.policies.restart import lost_worker
-from tfgpujob.names import Role
 
 
 def _deed_before_word(real: Any) -> Any:
-    def broken(ctx: Any) -> Outcome | None:
-        outcome: Outcome | None = real(ctx)
-        return replace(outcome, intent=None) if outcome is not None else None
+    def broken(ctx: Any, change: Any) -> Outcome:
+        outcome: Outcome = real(ctx, change)
+        return replace(outcome, intent=None)
 
     return broken
 
@@ -34,10 +35,12 @@ def _in_the_same_attempt(real: Any) -> Any:
 
 
 def _probes_before_word(real: Any) -> Any:
-    def broken(ctx: Any, limit: Any, workers: int) -> Outcome:
-        outcome: Outcome = real(ctx, limit, workers)
-        new = replace(ctx, plan=Plan.from_status(ctx.builder.fields["plan"]))
-        one = ensure_pods._replica(new, (Role.WORKER, workers - 1))
+    def broken(ctx: Any, change: Any) -> Outcome:
+        outcome: Outcome = real(ctx, change)
+        if change.members.limit is None or not change.members.limit.probe:
+            return outcome
+        new = ctx.with_members(change.members)
+        one = ensure_pods._replica(new, new.members.growing[-1])
         probe = Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one))
         return replace(outcome, intent=None, creates=(probe,))
 
@@ -85,8 +88,8 @@ MUTATIONS = (
     Mutation(
         "take whoever is a spare now for one that trains",
         "converges",
-        (trains_without, "_absent"),
-        lambda real: lambda ctx, without: tuple(i for i in real(ctx, without) if not ctx.members.spares or i > 1),
+        (changes, "_absent"),
+        lambda real: lambda seen, without: tuple(i for i in real(seen, without) if not seen.members.spares or i > 1),
         ("a_spare_takes_the_place_of_an_evicted_worker",),
     ),
     Mutation(
@@ -106,21 +109,21 @@ MUTATIONS = (
     Mutation(
         "take those for stopped who train on without a lost worker",
         "converges",
-        (trains_without, "_absent"),
-        lambda _: lambda ctx, without: (),
+        (changes, "_absent"),
+        lambda _: lambda seen, without: (),
         ("trains_on_without_an_evicted_worker",),
     ),
     Mutation(
         "never require a worker again that was lost once",
         "converges",
-        (trains_without, "_absent"),
-        lambda real: lambda ctx, without: tuple(sorted({*ctx.members.absent, *real(ctx, without)})),
+        (changes, "_absent"),
+        lambda real: lambda seen, without: tuple(sorted({*seen.members.absent, *real(seen, without)})),
         ("trains_on_without_an_evicted_worker",),
     ),
     Mutation(
         "stop pods that wait for room before the status has fewer",
         "deletes_follow_persisted_intent",
-        (elastic_policy, "_start_with_those_that_fit"),
+        (membership, "_start_with_fewer"),
         _deed_before_word,
         ("starts_with_what_fits",),
     ),
@@ -134,7 +137,7 @@ MUTATIONS = (
     Mutation(
         "look for room before the status says so",
         "creates_follow_persisted_intent",
-        (elastic_policy, "_probe"),
+        (membership, "_record"),
         _probes_before_word,
         ("grows_into_the_room_that_appears",),
     ),
@@ -148,8 +151,8 @@ MUTATIONS = (
     Mutation(
         "wait for workers that have no node",
         "converges",
-        (elastic_policy, "has_node"),
-        lambda _: lambda ctx, replica: replica in ctx.observed.pods,
+        (Seen, "has_node"),
+        lambda _: lambda seen, replica: replica in seen.observed.pods,
         ("grows_into_the_room_that_appears",),
     ),
 )

@@ -19,6 +19,7 @@ from tests.unit.core import make
 
 from tfgpujob import names
 from tfgpujob.api import JobStatus
+from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.progress_report import Report, parse
 from tfgpujob.core.observed.snapshot import (
     KUEUE,
@@ -40,7 +41,6 @@ from tfgpujob.core.observed.snapshot import (
 from tfgpujob.core.observed.trim import trim_cluster_object, trim_dependent, trim_job, trim_pod, trim_workload
 from tfgpujob.core.reconcile import finalize_status, reconcile
 from tfgpujob.core.status.builder import timestamp
-from tfgpujob.core.status.leader import leader_request
 
 Answer = tuple[int, str]
 """HTTP status and message of a refusal."""

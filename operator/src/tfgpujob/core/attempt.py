@@ -13,17 +13,13 @@ from dataclasses import replace
 from tfgpujob.api import JobSpec
 from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
 from tfgpujob.core.policies import (
-    come_and_go,
     edited,
-    elastic_policy,
     ensure_pods,
     finished,
-    resize,
-    resize_in_place,
+    membership,
     stall,
     start_timeout,
     success,
-    trains_without,
 )
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods, new_context
 from tfgpujob.core.policies.restart import in_place, replica, triggers
@@ -37,13 +33,10 @@ _CHAIN: tuple[Policy, ...] = (
     triggers.lost_or_failed,
     triggers.stalled,
     replica.restart_optional,
-    trains_without.trains_without,
-    come_and_go.come_and_go,
-    elastic_policy.fit_to_room,
+    membership.adjust,
     start_timeout.started_too_late,
     edited.edited,
-    resize_in_place.resized_in_place,
-    resize.resized,
+    membership.resize,
     ensure_pods.incomplete,
     ensure_pods.running,
 )

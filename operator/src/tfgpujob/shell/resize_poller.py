@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from tfgpujob.core.membership.leader import LeaderRequest, leader_request
 from tfgpujob.core.observed.snapshot import LeaderAnswer
 from tfgpujob.core.observed.workers_answer import parse_answer
-from tfgpujob.core.status.leader import LeaderRequest, leader_request
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.pod_poller import PodPoller
 from tfgpujob.shell.progress_client import PutWorkers

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from tfgpujob import names
+from tfgpujob.core.membership.leader import waits_for_lost
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.packed import size_of
 from tfgpujob.core.observed.progress_report import Report
@@ -31,7 +32,6 @@ from tfgpujob.core.observed.snapshot import (
 )
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod, trim_workload
 from tfgpujob.core.status import goodput_account
-from tfgpujob.core.status.leader import waits_for_lost
 from tfgpujob.names import Condition, Phase
 from tfgpujob.shell.budget import Budget
 from tfgpujob.shell.cluster_objects import ClusterObjects

@@ -11,9 +11,9 @@ from tests.unit.core.gangs import NO_ROOM, Room, environment, events, scale, uid
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
+from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.status.builder import timestamp
-from tfgpujob.core.status.leader import leader_request
 
 OTHERS = ["train-chief-0", "train-ps-0"]
 

@@ -21,8 +21,8 @@ from tests.unit.core.gangs import (
 )
 
 from tfgpujob import names
+from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.core.status.leader import leader_request
 
 
 def test_a_job_starts_with_the_workers_that_there_is_room_for() -> None:

@@ -12,8 +12,8 @@ from tests.unit.core.gangs import NO_ROOM, environment, resizable_gang, scale, u
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
+from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind, ResizeTo
-from tfgpujob.core.status.leader import leader_request
 
 
 def test_a_gang_grows_beside_the_pods_that_it_has() -> None:

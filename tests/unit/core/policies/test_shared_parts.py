@@ -13,8 +13,8 @@ from tests.unit.core.simulator import World
 
 from tfgpujob import names
 from tfgpujob.api.run_policy import Gang
+from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.core.status.leader import leader_request
 from tfgpujob.core.status.progress import progress_target
 
 TRAINER = {

@@ -13,8 +13,8 @@ from tests.unit.core.simulator import World
 
 from tfgpujob import names
 from tfgpujob.api import Gang
+from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.core.status.leader import leader_request
 
 
 def job(spares: int = 1, **parts: Any) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from tests.unit.core.gangs import POLICY, Room, deleted, elastic_gang, environme
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
+from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.core.status.leader import leader_request
 
 
 def says(world: World, *absent: int) -> None:

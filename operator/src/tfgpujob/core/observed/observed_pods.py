@@ -73,6 +73,11 @@ class ObservedPods:
         pod = self.pods.get(replica)
         return self.succeeded(replica) or (pod is not None and pod.ready and not pod.deleting)
 
+    def waiting_for_a_node(self) -> list[tuple[ReplicaId, Pod]]:
+        """Required replicas whose pod is not scheduled. One without a pod waits for something else."""
+        pods = ((replica, self.pods.get(replica)) for replica in self.members.required)
+        return [(r, pod) for r, pod in pods if pod is not None and waits_for_a_node(pod)]
+
 
 def observe_pods(snapshot: Snapshot, status: Mapping[str, Any]) -> ObservedPods:
     """By a status with a plan, which may be under construction."""
@@ -134,6 +139,10 @@ def has_ended(pod: Pod) -> bool:
 def holds_node(pod: Pod) -> bool:
     """Whether it has its node and its GPUs, or is to have them: until all its containers have ended."""
     return not has_ended(pod) or pod.lingers
+
+
+def waits_for_a_node(pod: Pod) -> bool:
+    return pod.phase == "Pending" and not pod.node
 
 
 def _recorded(status: Mapping[str, Any]) -> frozenset[ReplicaId]:

@@ -7,17 +7,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tfgpujob.api import JobSpec
+from tfgpujob.core.membership.changes import of_next_attempt
+from tfgpujob.core.membership.deadlines import membership_deadlines
+from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.admission import Admission
 from tfgpujob.core.observed.members import Membership
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.restart_records import to_status
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Kind, Object, Outcome, Pod, Snapshot
+from tfgpujob.core.policies import start
 from tfgpujob.core.policies.deadlines import attempt_deadlines
 from tfgpujob.core.status import digests, progress
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
-from tfgpujob.names import Role
+from tfgpujob.names import Condition, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +59,40 @@ class ReconcileContext:
         """The plan of an attempt that begins now."""
         return resolve(self.spec, self.config, admission, image_volumes=self.snapshot.image_volumes)
 
+    def next_plan(self, *, keeps_limit: bool) -> Plan:
+        """The plan of the attempt that follows this one."""
+        plan = self.resolve(self.plan.admission)
+        return replace(plan, members=of_next_attempt(self.seen, plan.members, keeps_limit=keeps_limit))
+
+    @property
+    def seen(self) -> Seen:
+        """What is known by now, for a change of the members."""
+        builder = self.builder
+        return Seen(
+            spec=self.spec,
+            plan=self.plan,
+            observed=self.observed,
+            status=builder.fields,
+            now=builder.now,
+            generation=builder.generation,
+            edited=self.edited,
+            created=builder.is_true(Condition.CREATED),
+            running=builder.is_true(Condition.RUNNING),
+            answer=self.snapshot.leader_answer,
+            looked_up=self.snapshot.looked_up,
+            refused=start.refused_last(builder),
+            kueue=bool(self.plan.queue) and self.config.kueue is not None,
+        )
+
     def requeue(self, *times: datetime | None) -> Outcome:
         """Write the status, and requeue the job at the first of `times` and of the deadlines that run."""
         due = (
             at
-            for at in (*times, *attempt_deadlines(self.builder, self.spec.run_policy, self.observed))
+            for at in (
+                *times,
+                *attempt_deadlines(self.builder, self.spec.run_policy, self.observed),
+                *membership_deadlines(self.seen),
+            )
             if at is not None and at > self.now
         )
         return Outcome(status=self.builder.build(), requeue_at=min(due, default=None))

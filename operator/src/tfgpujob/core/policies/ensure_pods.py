@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from tfgpujob.core.membership.leader import agreement
 from tfgpujob.core.observed.gang import pod_group_kind
 from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods
@@ -26,7 +27,6 @@ from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
 from tfgpujob.core.policies.deadlines import starts_late
 from tfgpujob.core.policies.refusals import Problem, name_taken
-from tfgpujob.core.policies.resize_in_place import agreement
 from tfgpujob.core.status import goodput_account
 from tfgpujob.core.status.builder import StatusBuilder, moment, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
@@ -259,7 +259,7 @@ def _recovery_token(ctx: ReconcileContext) -> str:
 def _missing_objects(ctx: ReconcileContext) -> tuple[Creation, ...]:
     may = ctx.members.may_be_created(
         running=ctx.builder.is_true(Condition.RUNNING),
-        agreed=agreement(ctx) is not None,
+        agreed=agreement(ctx.seen) is not None,
         # By an edit meanwhile: its pods would not know that they join, and disturb those that train.
         takes_in=resizes_in_place(ctx.spec, ctx.plan) or ctx.spec.workers_come_and_go,
     )

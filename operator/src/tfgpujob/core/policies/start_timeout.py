@@ -9,7 +9,7 @@ from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import ensure_pods, finished, start
 from tfgpujob.core.policies.context import ReconcileContext
-from tfgpujob.core.policies.deadlines import schedule_deadline, start_deadline, waiting_for_a_node
+from tfgpujob.core.policies.deadlines import schedule_deadline, start_deadline
 from tfgpujob.core.policies.refusals import Problem
 from tfgpujob.core.policies.start import blocking_reason, why_not_ready
 from tfgpujob.core.status.builder import StatusBuilder
@@ -70,7 +70,7 @@ def _not_ready_in_time(policy: RunPolicy, observed: ObservedPods) -> Problem:
 def _unscheduled(observed: ObservedPods) -> Iterable[str]:
     """Which pods are not scheduled and why, those with the same message of the scheduler together."""
     by_message: dict[str, list[str]] = {}
-    for replica, pod in waiting_for_a_node(observed):
+    for replica, pod in observed.waiting_for_a_node():
         said = (pod.no_room or pod.waiting_message).rstrip(". ") or pod.waiting_reason
         by_message.setdefault(said or "no scheduler has looked at it: is schedulerName right?", []).append(
             observed.name(replica)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from tfgpujob.core.membership.changes import grows
 from tfgpujob.core.observed.snapshot import Event, Outcome
-from tfgpujob.core.policies import elastic_policy, finished, start
+from tfgpujob.core.policies import finished, start
 from tfgpujob.core.policies.context import ReconcileContext, replace_attempt
 from tfgpujob.core.policies.restart import backoff_limit
 from tfgpujob.core.policies.restart.failure import Cause, Failure
@@ -27,7 +28,7 @@ def restart_gang(ctx: ReconcileContext, failure: Failure, *, counted: bool = Fal
     reason = Reason.DISRUPTED if counted or failure.cause is Cause.DISRUPTION else Reason.RETRYABLE_FAILURE
     builder.put("lastFailure", last_failure)
     # A new attempt takes the defaults of this release, unless the spec was edited: then its pods stay as they were.
-    plan = ctx.plan if ctx.edited else elastic_policy.next_plan(ctx, keeps_limit=elastic_policy.grows(ctx))
+    plan = ctx.plan if ctx.edited else ctx.next_plan(keeps_limit=grows(ctx.seen))
     start.next_attempt(builder, plan, not_before=builder.now + delay if delay else None)
     message = f"{failure}; all replicas start again."
     start.report_restarting(builder, reason, message)

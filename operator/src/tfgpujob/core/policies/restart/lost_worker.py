@@ -2,13 +2,13 @@
 
 A disruption takes a worker's pod away: it is deleted, evicted, on a lost node or with a broken device. The leader of
 the gang ends the processes of the others and waits in its pod, until another pod of the same name joins it
-(docs/adr/0037), or begins the next round without it or with a spare in its place (trains_without.py). So only that pod
-is created anew, by a persisted restart of the replica as restart/replica.py has it, and told to join. It spends what
-the restart of the gang would have spent.
+(docs/adr/0037), or begins the next round without it or with a spare in its place. So only that pod is created again,
+by a persisted restart of the replica as restart/replica.py has it, and joins. It spends what the restart of the gang
+would have spent.
 
 What the pods can't wait for restarts the gang: the loss of the leader, which is the chief or worker 0; of so many that
 fewer than minReplicas live; in a start, or in a resize. And if no node is found for the new pod within
-elasticPolicy.shrinkAfterSeconds while they wait, the job begins anew without it (elastic_policy.py); a job with spares
+elasticPolicy.shrinkAfterSeconds while they wait, the job begins again without it; a job with spares
 has none to spare then, and waits as at a start.
 """
 

@@ -1,0 +1,75 @@
+"""What is known of an attempt when a change of its members is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from tfgpujob.api import JobSpec
+from tfgpujob.core.observed.members import Membership, ReplicaId
+from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended
+from tfgpujob.core.observed.plan import Plan
+from tfgpujob.core.observed.snapshot import LeaderAnswer
+from tfgpujob.names import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    spec: JobSpec
+    plan: Plan
+    observed: ObservedPods
+    status: Mapping[str, Any]
+    now: datetime
+    generation: int
+    """metadata.generation of the job."""
+    edited: bool
+    """The spec no longer describes the pods of the attempt."""
+    created: bool
+    running: bool
+    """The conditions Created and Running."""
+    answer: LeaderAnswer | None
+    looked_up: frozenset[str]
+    """Names of the pods that were looked up (`Snapshot.looked_up`)."""
+    refused: frozenset[str]
+    """Names of the objects that the API server refused last."""
+    kueue: bool
+    """Kueue decides how many workers there are to be."""
+
+    @property
+    def members(self) -> Membership:
+        return self.plan.members
+
+    def with_members(self, members: Membership) -> Seen:
+        return replace(self, plan=replace(self.plan, members=members))
+
+    @property
+    def asked(self) -> int:
+        """How many workers the spec asks for."""
+        return self.spec.replica_specs.count(Role.WORKER)
+
+    @property
+    def wanted(self) -> int:
+        return self.members.wanted(self.spec)
+
+    @property
+    def placed_alone(self) -> bool:
+        """Neither Kueue nor a gang scheduler places all pods or none."""
+        return not self.plan.gang and not self.plan.queue
+
+    def names(self, indexes: Iterable[int]) -> str:
+        """Of the pods of these workers, in one line."""
+        return ", ".join(self.observed.name((Role.WORKER, index)) for index in indexes)
+
+    def has_node(self, replica: ReplicaId) -> bool:
+        """Whether the scheduler has found one for its pod, which still counts."""
+        pod = self.observed.pods.get(replica)
+        if pod is None or pod.deleting or has_ended(pod) or self.observed.lost(replica):
+            return False
+        return bool(pod.node) or pod.phase != "Pending"
+
+    def unconfirmed(self, replicas: Sequence[ReplicaId]) -> tuple[str, ...]:
+        """Names of their pods of which only the cache says that they have no node."""
+        there = (self.observed.pods[replica].name for replica in replicas if replica in self.observed.pods)
+        return tuple(name for name in there if name not in self.looked_up)

@@ -1,0 +1,121 @@
+"""Carry out the change of the members that is due (core/membership/changes.py): first its intent, then the deed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from tfgpujob.core.membership.changes import (
+    ADJUST,
+    RESIZE,
+    ByAttempt,
+    Change,
+    LookUp,
+    Record,
+    Release,
+    Scale,
+    StartWithFewer,
+    Wait,
+    next_change,
+)
+from tfgpujob.core.observed import restart_records
+from tfgpujob.core.observed.observed_pods import observe_pods
+from tfgpujob.core.observed.restart_records import RestartRecord
+from tfgpujob.core.observed.snapshot import Event, Outcome
+from tfgpujob.core.policies import start
+from tfgpujob.core.policies.acceptance import accept
+from tfgpujob.core.policies.begin_attempt import begin_attempt
+from tfgpujob.core.policies.context import ReconcileContext, delete_pods, replace_attempt
+from tfgpujob.core.status.builder import timestamp
+from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
+from tfgpujob.names import Condition, Phase, Reason, Role
+
+
+def adjust(ctx: ReconcileContext) -> Outcome | None:
+    """Policy: record which workers are there, and how many there is room for."""
+    return _carry_out(ctx, next_change(ADJUST, ctx.seen))
+
+
+def resize(ctx: ReconcileContext) -> Outcome | None:
+    """Policy: another number of workers, by the leader of a running gang or by the next attempt."""
+    return _carry_out(ctx, next_change(RESIZE, ctx.seen))
+
+
+def _carry_out(ctx: ReconcileContext, change: Change | None) -> Outcome | None:
+    match change:
+        case LookUp():
+            return Outcome(lookups=change.pods)
+        case Record():
+            return _record(ctx, change)
+        case Release():
+            deletes = delete_pods(pod for pod in ctx.observed.surplus if pod.index >= change.beyond)
+            return replace(ctx.requeue(ctx.now), deletes=deletes, certain=True, requeue_at=ctx.now)
+        case StartWithFewer():
+            return _start_with_fewer(ctx, change)
+        case ByAttempt():
+            return _by_attempt(ctx, change)
+    return None
+
+
+def _record(ctx: ReconcileContext, change: Record) -> Outcome:
+    """The Outcome whose intent is that the running attempt has these members."""
+    builder, members = ctx.builder, change.members
+    if isinstance(change, Scale):
+        _record_that_they_leave(ctx, change.leaving)
+        accept(builder, ctx.spec)
+    if isinstance(change, Wait):
+        builder.set(Condition.RUNNING, False, Reason.DISRUPTED, change.why)
+        builder.set(Condition.RESTARTING, True, Reason.DISRUPTED, change.why)
+        builder.put("attemptStartTime", timestamp(ctx.now))
+        builder.set_phase(Phase.RESTARTING)
+    builder.put("plan", replace(ctx.plan, members=members).to_status())
+    _count_resizes(ctx, change.resizes)
+    observed = observe_pods(ctx.snapshot, builder.fields)
+    builder.put("replicaStatuses", replica_statuses(observed))
+    builder.put("ready", ready_text(observed))
+    start.report_running(builder, observed)
+    status = builder.build()
+    surplus = delete_pods(observed.surplus) if members.resize is None else ()
+    events = (change.event,) if change.event is not None else ()
+    return Outcome(status=status, intent=status, deletes=surplus, events=events, requeue_at=ctx.now)
+
+
+def _record_that_they_leave(ctx: ReconcileContext, indexes: Collection[int]) -> None:
+    """The pod that replaces one that leaves has a higher replica-restart label, as after a restart. It does not count
+    against backoffLimit."""
+    records = restart_records.read(ctx.builder.fields)
+    for index in indexes:
+        known = records.get((Role.WORKER, index), RestartRecord())
+        records[Role.WORKER, index] = replace(known, restarts=known.restarts + 1, backoff_until=timestamp(ctx.now))
+    ctx.builder.put("restartRecords", restart_records.to_status(records))
+
+
+def _start_with_fewer(ctx: ReconcileContext, change: StartWithFewer) -> Outcome:
+    builder, plan = ctx.builder, ctx.resolve()
+    limited = replace(plan.members.resized(change.limit.workers), limit=change.limit)
+    start.next_attempt(builder, replace(plan, members=limited))
+    _count_resizes(ctx, 1)
+    accept(builder, ctx.spec)
+    builder.set(Condition.CREATED, False, Reason.SHRUNK, change.why)
+    builder.set(Condition.RUNNING, False, Reason.SHRUNK, change.why)
+    if builder.is_true(Condition.RESTARTING):
+        builder.set(Condition.RESTARTING, True, Reason.SHRUNK, change.why)
+    return replace_attempt(ctx, Event("Warning", str(Reason.SHRUNK), change.why))
+
+
+def _by_attempt(ctx: ReconcileContext, change: ByAttempt) -> Outcome:
+    """The stop request makes all workers save at the same step, and the trainer's resume is exact for any number of
+    them. It counts against no budget."""
+    builder = ctx.builder
+    if not builder.is_true(Condition.CREATED) and ctx.observed.missing():
+        return begin_attempt(ctx.snapshot, builder, ctx.spec, ctx.config)
+    start.next_attempt(builder, ctx.next_plan(keeps_limit=True))
+    _count_resizes(ctx, 1)
+    accept(builder, ctx.spec)
+    start.report_restarting(builder, Reason.RESIZED, change.why)
+    return replace_attempt(ctx, Event("Normal", str(Reason.RESIZED), change.why))
+
+
+def _count_resizes(ctx: ReconcileContext, more: int) -> None:
+    if more:
+        ctx.builder.put("resizes", int(ctx.builder.fields.get("resizes") or 0) + more)
