@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.harness.mutations.mutation import Mutation
 
-from tfgpujob.core.membership import changes
+from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.members import Membership
 from tfgpujob.core.observed.snapshot import Create, Kind, LeaderAnswer, Outcome, ResizeTo
 from tfgpujob.core.pods import pod
@@ -20,7 +20,7 @@ def _ahead_of_the_leader(real: Any) -> Any:
         wanted = seen.members.resize and seen.members.resize.workers
         return LeaderAnswer("", ResizeTo(0), wanted, wanted) if wanted else None
 
-    return broken
+    return property(broken)
 
 
 def _deed_before_word(real: Any) -> Any:
@@ -59,7 +59,7 @@ MUTATIONS = (
     Mutation(
         "delete workers before they have left",
         "resizes_delete_nobody_who_trains",
-        (changes, "agreement"),
+        (Seen, "agreement"),
         _ahead_of_the_leader,
         ("resized_in_place_down",),
     ),

@@ -14,7 +14,7 @@ from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Create, Kind, Outcome
 from tfgpujob.core.pods import pod
 from tfgpujob.core.policies import ensure_pods, membership, start
-from tfgpujob.core.policies.restart import lost_worker
+from tfgpujob.core.policies.restart import gang
 
 
 def _deed_before_word(real: Any) -> Any:
@@ -95,7 +95,7 @@ MUTATIONS = (
     Mutation(
         "delete a lost worker's pod before the status says so",
         "deletes_follow_persisted_intent",
-        (lost_worker, "replace_lost"),
+        (gang, "replace_lost"),
         _lost_before_word,
         ("trains_on_without_an_evicted_worker",),
     ),

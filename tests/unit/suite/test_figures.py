@@ -44,4 +44,4 @@ def test_an_idiom_is_found(text: str, counts: bool) -> None:
 
 
 def test_the_loss_of_a_worker_runs_files_that_nothing_else_does() -> None:
-    assert {"core/membership/changes.py", "core/policies/restart/lost_worker.py"} <= figures.after_a_loss()
+    assert {"core/membership/changes.py", "core/policies/restart/gang.py"} <= figures.after_a_loss()

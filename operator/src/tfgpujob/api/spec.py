@@ -225,6 +225,12 @@ class JobSpec(Model):
         return worker is not None and worker.elastic
 
     @property
+    def shrinks_after(self) -> int | None:
+        """Seconds after which an elastic job runs with the workers that have a node; None: it waits for all."""
+        policy = self.run_policy.elastic_policy
+        return policy.shrink_after_seconds if policy is not None and self.elastic else None
+
+    @property
     def workers_come_and_go(self) -> bool:
         """Whether each of its workers joins and leaves by itself while the others go on."""
         return self.elastic and (self.predicts or self.traits.workers_come_and_go)

@@ -31,7 +31,7 @@ def on_gpus(spec: JobSpec, plan: Plan, count: int) -> Iterator[tuple[str, str]]:
         yield topic, _all_fit(spec, wanted, fit, count - others - wanted * each)
     else:
         yield topic, _too_few(spec, wanted, fit, needs=others + wanted * each, least=others + _least(spec) * each)
-        if _goes_on_with(spec, fit):
+        if spec.shrinks_after is not None and fit >= _least(spec):
             yield from ((topic, text) for text in _shares(spec, wanted, fit))
 
 
@@ -47,10 +47,8 @@ def _all_fit(spec: JobSpec, wanted: int, fit: int, left: int) -> str:
 
 def _too_few(spec: JobSpec, wanted: int, fit: int, *, needs: int, least: int) -> str:
     waits, verb = f"It needs {needs}, and waits until they are free", _verb(spec)
-    if _goes_on_with(spec, fit):
-        policy = spec.run_policy.elastic_policy
-        assert policy is not None
-        return f"After {duration(policy.shrink_after_seconds)} it {verb}s with {fit} of {counted(wanted, 'worker')}."
+    if spec.shrinks_after is not None and fit >= _least(spec):
+        return f"After {duration(spec.shrinks_after)} it {verb}s with {fit} of {counted(wanted, 'worker')}."
     if spec.elastic and fit < _least(spec):
         return f"It waits: with minReplicas, {counted(_least(spec), 'worker')}, it needs {least}."
     if spec.elastic:
@@ -82,7 +80,3 @@ def _verb(spec: JobSpec) -> str:
 
 def _least(spec: JobSpec) -> int:
     return spec.replica_specs.least_workers
-
-
-def _goes_on_with(spec: JobSpec, workers: int) -> bool:
-    return spec.elastic and spec.run_policy.elastic_policy is not None and workers >= _least(spec)

@@ -172,9 +172,9 @@ def job_file_of(job: Object, file: str) -> JobFile:
 
 def without_spares(file: JobFile) -> JobFile:
     """The same job without runPolicy.spares: on one machine no pod is lost without the others."""
-    if file.spec.run_policy.spares is None:
+    policy = dict(file.job["spec"].get("runPolicy") or {})
+    if policy.pop("spares", None) is None:
         return file
-    policy = {key: value for key, value in (file.job["spec"].get("runPolicy") or {}).items() if key != "spares"}
     job = {**file.job, "spec": {**file.job["spec"], "runPolicy": policy}}
     spec = _spec(job)
     assert isinstance(spec, JobSpec), "spares are optional"

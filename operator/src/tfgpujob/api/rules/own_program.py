@@ -6,12 +6,10 @@ from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
+from tfgpujob.api.rules.spares import WITH_LEADER
 from tfgpujob.api.run_policy import Recovery
-from tfgpujob.api.strategies import having
 from tfgpujob.names import CONTAINER, SUPERVISE, Role
 
-OWN_RESIZABLE = having(lambda traits: traits.resizable and not traits.workers_come_and_go)
-"""Strategies under which such a program may be elastic."""
 _NOT_TOLD = (
     "is not InPlace, by which a program of one's own says that it stops after a step when it is told to, and goes on "
     "with another number of workers"
@@ -23,7 +21,7 @@ _TRAIN = (Role.CHIEF, Role.WORKER)
 
 
 def _is_elastic(job: Job) -> bool:
-    return job.spec.elastic and job.spec.trainer is None and job.spec.strategy in OWN_RESIZABLE
+    return job.spec.elastic and job.spec.trainer is None and job.spec.strategy in WITH_LEADER
 
 
 def _says_so(job: Job) -> Iterator[Invalid]:
@@ -46,7 +44,7 @@ def _has_command(job: Job, role: Role) -> bool:
 _RIGID_OR_BUNDLED = (
     "!has(self.replicaSpecs.worker) || "
     "!(has(self.replicaSpecs.worker.minReplicas) || has(self.replicaSpecs.worker.maxReplicas)) || "
-    f"has(self.trainer) || !({strategy_in(OWN_RESIZABLE)})"
+    f"has(self.trainer) || !({strategy_in(WITH_LEADER)})"
 )
 
 

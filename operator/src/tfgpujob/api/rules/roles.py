@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.own_program import OWN_RESIZABLE
 from tfgpujob.api.rules.predict import predicts
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
+from tfgpujob.api.rules.spares import WITH_LEADER
 from tfgpujob.api.strategies import Work, having, listed
 from tfgpujob.names import Role
 
@@ -25,7 +25,7 @@ _OWN_PROGRAM = having(lambda traits: traits.work is Work.OWN_PROGRAM)
 _ONLY_RESIZABLE = (
     f"only training under {listed(_RESIZABLE, 'or')} with spec.trainer goes on with another number of workers, "
     f"under {listed(_PREDICTING, 'or')} with trainer.mode predict, and programs of one's own under "
-    f"{listed(OWN_RESIZABLE, 'or')}"
+    f"{listed(WITH_LEADER, 'or')}"
 )
 
 
@@ -119,7 +119,7 @@ def _only_workers_elastic(job: Job) -> Iterator[Invalid]:
 
 def _elastic(job: Job) -> Iterator[Invalid]:
     spec, trained = job.spec, _PREDICTING if job.spec.predicts else _RESIZABLE
-    able = OWN_RESIZABLE if spec.trainer is None else trained
+    able = WITH_LEADER if spec.trainer is None else trained
     if spec.elastic and spec.strategy not in able:
         yield Invalid(_field(Role.WORKER), _ONLY_RESIZABLE, _REMOVE_BOTH)
 
@@ -240,7 +240,7 @@ RULES = (
         _elastic,
         cel=_cel(
             f"!({_IS_ELASTIC}) || (has(self.trainer) ? ({predicts('self.trainer')} ? {strategy_in(_PREDICTING)} : "
-            f"{strategy_in(_RESIZABLE)}) : ({strategy_in(OWN_RESIZABLE)}))",
+            f"{strategy_in(_RESIZABLE)}) : ({strategy_in(WITH_LEADER)}))",
             ".worker",
             f"{_ONLY_RESIZABLE}; {_REMOVE_BOTH}",
         ),

@@ -13,9 +13,10 @@ from tfgpujob.api.strategies import having, listed
 from tfgpujob.names import Role
 
 _FIELD = "spec.runPolicy.spares"
-_ABLE = having(lambda traits: traits.resizable and not traits.workers_come_and_go)
+WITH_LEADER = having(lambda traits: traits.resizable and not traits.workers_come_and_go)
+"""Strategies under which the workers are a gang with a leader, which takes another number of them."""
 _GANG = (Role.CHIEF, Role.WORKER)
-_ONLY_TRAINING = f"only training under {listed(_ABLE, 'or')} with spec.trainer has spares"
+_ONLY_TRAINING = f"only training under {listed(WITH_LEADER, 'or')} with spec.trainer has spares"
 _ONLY_IN_PLACE = "a spare takes the place of a worker only in a gang that recovers in place"
 _RIGID = "an elastic job trains on with fewer workers, and has no spares"
 _LED = "the pod that leads can't be replaced by a spare, and there is no other"
@@ -30,7 +31,7 @@ _FEWER = f"use at most {MAX_REPLICAS} with all replicas: TF_CONFIG names the wor
 
 def _training(job: Job) -> Iterator[Invalid]:
     spec = job.spec
-    if spec.run_policy.spares and (spec.strategy not in _ABLE or spec.trainer is None):
+    if spec.run_policy.spares and (spec.strategy not in WITH_LEADER or spec.trainer is None):
         yield Invalid(_FIELD, _ONLY_TRAINING, _REMOVE)
 
 
@@ -87,7 +88,7 @@ RULES = (
         "spares.training",
         _training,
         cel=_cel(
-            f"({strategy_in(_ABLE)}) && has(self.trainer)",
+            f"({strategy_in(WITH_LEADER)}) && has(self.trainer)",
             f"{_ONLY_TRAINING}; {_REMOVE}",
         ),
     ),

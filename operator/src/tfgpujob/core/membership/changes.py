@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from tfgpujob.core.membership.deadlines import TRIAL, counts_from, finds_no_node_by, grow_time, shrink_deadline
-from tfgpujob.core.membership.leader import agreement, answer, who_trains, why_not
 from tfgpujob.core.membership.seen import Seen
-from tfgpujob.core.observed.members import Limit, Membership, ReplicaId, Resize
-from tfgpujob.core.observed.snapshot import Event, LeaderAnswer
+from tfgpujob.core.observed.members import Kind, Limit, Membership, ReplicaId, Resize
+from tfgpujob.core.observed.snapshot import Event, LeaderAnswer, WhoTrains
 from tfgpujob.core.pods.in_place import replaces_lost_workers, resizes_in_place
 from tfgpujob.core.status.builder import moment, timestamp
 from tfgpujob.names import Reason, Role
@@ -83,18 +81,10 @@ class ByAttempt:
 Change = LookUp | Record | Release | StartWithFewer | ByAttempt
 
 
-class Kind(StrEnum):
-    """How workers of a job belong together."""
-
-    GANG = "a gang"
-    INDEPENDENT = "workers that come and leave by themselves"
-    ANY = "any"
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     decide: Callable[[Seen], Change | None]
-    kind: Kind
+    kinds: Collection[Kind]
     when: str
     then: str
 
@@ -103,15 +93,15 @@ def next_change(rows: Sequence[Row], seen: Seen) -> Change | None:
     """The first change that is due; None: the members stay as they are."""
     if seen.edited:
         return None
-    kinds = {Kind.ANY, Kind.INDEPENDENT if seen.spec.workers_come_and_go else Kind.GANG}
-    changes = (change for row in rows if row.kind in kinds and (change := row.decide(seen)) is not None)
+    mine = (row for row in rows if seen.members.kind in row.kinds)
+    changes = (change for row in mine if (change := row.decide(seen)) is not None)
     return next(changes, None)
 
 
 def grows(seen: Seen) -> bool:
     """Whether a job that trains with fewer workers than it asks for comes to have more without an edit or a restart."""
-    policy = seen.spec.run_policy.elastic_policy
-    return policy is not None and policy.grow_after_seconds is not None and resizes_in_place(seen.spec, seen.plan)
+    grows = seen.policy is not None and seen.policy.grow_after_seconds is not None
+    return grows and resizes_in_place(seen.spec, seen.plan)
 
 
 def of_next_attempt(seen: Seen, fresh: Membership, *, keeps_limit: bool) -> Membership:
@@ -124,11 +114,11 @@ def of_next_attempt(seen: Seen, fresh: Membership, *, keeps_limit: bool) -> Memb
 
 def resizable(seen: Seen) -> bool:
     """Whether the gang can be resized in place, as far as is known."""
-    return seen.running and resizes_in_place(seen.spec, seen.plan) and not why_not(seen)
+    return seen.running and resizes_in_place(seen.spec, seen.plan) and not seen.why_not_in_place
 
 
 def _trains_without(seen: Seen) -> Change | None:
-    said, members = answer(seen, who_trains(seen.observed)), seen.members
+    said, members = seen.answer_to(WhoTrains(seen.observed.losses)), seen.members
     if not replaces_lost_workers(seen.spec, seen.plan) or said is None or said.refused or said.silent:
         return None
     absent = _absent(seen, said.without)
@@ -198,7 +188,7 @@ def _has_come(seen: Seen, worker: ReplicaId) -> bool:
 
 
 def _comes_and_leaves(seen: Seen) -> bool:
-    return seen.placed_alone and seen.created
+    return seen.spec.elastic and seen.placed_alone and seen.created
 
 
 def _start_without(seen: Seen) -> Change | None:
@@ -238,7 +228,7 @@ def _fit_at_start(seen: Seen) -> int:
 
 
 def _found_no_node(seen: Seen, count: int, fit: str, first: ReplicaId) -> str:
-    policy, pod = seen.spec.run_policy.elastic_policy, seen.observed.pods[first]
+    policy, pod = seen.policy, seen.observed.pods[first]
     assert policy is not None, "no deadline passes without it"
     why = f"{pod.name}: {pod.waiting_message or pod.waiting_reason or 'no scheduler has looked at it'}"
     within = (
@@ -249,7 +239,7 @@ def _found_no_node(seen: Seen, count: int, fit: str, first: ReplicaId) -> str:
 
 def _fits_to_room(seen: Seen) -> bool:
     """Kueue and gang schedulers place all pods or none."""
-    return seen.spec.run_policy.elastic_policy is not None and seen.spec.elastic and seen.placed_alone
+    return seen.policy is not None and seen.spec.elastic and seen.placed_alone
 
 
 def _try_all(seen: Seen) -> Change | None:
@@ -373,11 +363,11 @@ def _release_who_left(seen: Seen) -> Change | None:
 
 
 def _agreed(seen: Seen) -> LeaderAnswer | None:
-    return agreement(seen) if seen.spec.elastic and resizable(seen) else None
+    return seen.agreement if seen.spec.elastic and resizable(seen) else None
 
 
 def _by_attempt(seen: Seen) -> Change | None:
-    before, wanted, refused = seen.members.workers, seen.wanted, why_not(seen)
+    before, wanted, refused = seen.members.workers, seen.wanted, seen.why_not_in_place
     if not seen.spec.elastic or (before == wanted and seen.members.resize is None) or seen.kueue or resizable(seen):
         return None
     saved = "what is written stays" if seen.spec.predicts else "all save a checkpoint, and go on from it"
@@ -385,30 +375,33 @@ def _by_attempt(seen: Seen) -> Change | None:
     return ByAttempt(f"From {counted(before, 'worker')} to {wanted}: {saved}.{why}")
 
 
+_ANY: Final = tuple(Kind)
+_GANG: Final = (Kind.GANG,)
+_INDEPENDENT: Final = (Kind.BESIDE_SERVERS, Kind.SHARED_PARTS)
 ADJUST: Final = (
-    Row(_trains_without, Kind.GANG, "its leader trains without workers whose loss is counted, or with one of them "
+    Row(_trains_without, _GANG, "its leader trains without workers whose loss is counted, or with one of them "
         "again", "record whom it trains without; who has joined and is lost again is waited for"),
-    Row(_scale, Kind.INDEPENDENT, "`replicas` was edited", "record the number: pods are created or deleted by it"),
-    Row(_take_in, Kind.INDEPENDENT, "a worker has been up for 60 s", "the job needs it from now on"),
-    Row(_start_without, Kind.INDEPENDENT, "a start: some have no node after shrinkAfterSeconds, minReplicas or more "
+    Row(_scale, _INDEPENDENT, "`replicas` was edited", "record the number: pods are created or deleted by it"),
+    Row(_take_in, _INDEPENDENT, "a worker has been up for 60 s", "the job needs it from now on"),
+    Row(_start_without, _INDEPENDENT, "a start: some have no node after shrinkAfterSeconds, minReplicas or more "
         "have one", "begin with these; the others join when they have a node"),
-    Row(_try_all, Kind.GANG, "it is limited, and `replicas` or the policy was edited", "forget the limit"),
-    Row(_start_with_fewer, Kind.GANG, "a start: some have no node after shrinkAfterSeconds, minReplicas or more have "
+    Row(_try_all, _GANG, "it is limited, and `replicas` or the policy was edited", "forget the limit"),
+    Row(_start_with_fewer, _GANG, "a start: some have no node after shrinkAfterSeconds, minReplicas or more have "
         "one", "the next attempt has as many as have a node: those that were created know another TF_CONFIG"),
-    Row(_join_with_fewer, Kind.GANG, "a resize: a worker that is to join has no node after shrinkAfterSeconds",
+    Row(_join_with_fewer, _GANG, "a resize: a worker that is to join has no node after shrinkAfterSeconds",
         "the workers before it join without it"),
-    Row(_probe, Kind.GANG, "it is limited: growAfterSeconds have passed, and all pods that look for room have a node",
+    Row(_probe, _GANG, "it is limited: growAfterSeconds have passed, and all pods that look for room have a node",
         "create one pod more, which looks for room"),
-    Row(_join_those_that_fit, Kind.GANG, "it is limited: the next pod finds no node, or none is asked for",
+    Row(_join_those_that_fit, _GANG, "it is limited: the next pod finds no node, or none is asked for",
         "resize by those that have one"),
 )  # fmt: skip
 RESIZE: Final = (
-    Row(_release_surplus, Kind.ANY, "no resize is under way, and pods are left over", "delete them"),
-    Row(_resize, Kind.GANG, "another number of workers is wanted, and the gang can be resized in place",
+    Row(_release_surplus, _ANY, "no resize is under way, and pods are left over", "delete them"),
+    Row(_resize, _GANG, "another number of workers is wanted, and the gang can be resized in place",
         "record it: the leader is asked for it"),
-    Row(_end, Kind.GANG, "the round that runs has the number, or fewer than before", "the gang has that number"),
-    Row(_release_who_left, Kind.GANG, "the leader agrees: workers train no more", "delete their pods"),
-    Row(_by_attempt, Kind.ANY, "another number of workers is wanted, or a resize is under way, and it can't be in "
+    Row(_end, _GANG, "the round that runs has the number, or fewer than before", "the gang has that number"),
+    Row(_release_who_left, _GANG, "the leader agrees: workers train no more", "delete their pods"),
+    Row(_by_attempt, _ANY, "another number of workers is wanted, or a resize is under way, and it can't be in "
         "place", "the next attempt has that number, from a checkpoint"),
 )  # fmt: skip
 """Before and after the deadlines of a start, and edits, are looked at."""

@@ -35,10 +35,9 @@ def membership_deadlines(seen: Seen) -> tuple[datetime | None, ...]:
 def shrink_deadline(seen: Seen) -> datetime | None:
     """elasticPolicy.shrinkAfterSeconds: when the job goes on without the workers that have no node by then. None if
     all have one, or without that policy."""
-    policy = seen.spec.run_policy.elastic_policy
-    if policy is None:
+    if seen.policy is None:
         return None
-    seconds = policy.shrink_after_seconds
+    seconds = seen.policy.shrink_after_seconds
     if not seen.running:
         found = seen.observed.waiting_for_a_node()
         waiting = [pod for _, pod in found]
@@ -51,7 +50,7 @@ def shrink_deadline(seen: Seen) -> datetime | None:
 
 def grow_time(seen: Seen) -> datetime | None:
     """elasticPolicy.growAfterSeconds: when a job with fewer workers than it asks for may look for room; None: never."""
-    limit, policy = seen.members.limit, seen.spec.run_policy.elastic_policy
+    limit, policy = seen.members.limit, seen.policy
     if limit is None or policy is None or policy.grow_after_seconds is None:
         return None
     return moment(limit.since) + duration(policy.grow_after_seconds)

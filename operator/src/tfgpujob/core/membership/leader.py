@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.ownership import is_ours
-from tfgpujob.core.observed.snapshot import LeaderAnswer, Object, Pod, Question, ResizeTo, Snapshot, WhoTrains
+from tfgpujob.core.observed.snapshot import Object, Pod, Question, ResizeTo, Snapshot, WhoTrains
 from tfgpujob.core.status.progress import can_report, observe_running
 from tfgpujob.names import Phase, Role
 
@@ -40,37 +39,7 @@ def leader_request(snapshot: Snapshot) -> LeaderRequest | None:
     if members.resize is not None:
         return LeaderRequest(leader, ResizeTo(members.resize.generation), members.resize.workers, running)
     lost = members.absent or snapshot.job["status"]["phase"] == Phase.RESTARTING
-    return LeaderRequest(leader, who_trains(observed), members.pods_of(Role.WORKER), running) if lost else None
-
-
-def who_trains(observed: ObservedPods) -> WhoTrains:
-    """The question as of the losses that are counted by now."""
-    members = observed.members.pods_of(Role.WORKER)
-    return WhoTrains(losses=sum(observed.restart((Role.WORKER, index)) for index in range(members)))
-
-
-def answer(seen: Seen, question: Question | None) -> LeaderAnswer | None:
-    """What the pod that leads has said to this question; what it said to an earlier one does not count."""
-    said, leader = seen.answer, seen.observed.pods.get(seen.members.chief)
-    if said is None or leader is None or (said.pod_uid, said.question) != (leader.uid, question):
-        return None
-    return said
-
-
-def why_not(seen: Seen) -> str:
-    """Why the leader does not resize the gang as it was asked to; empty: it does, or has not answered yet."""
-    said = answer(seen, _resize_question(seen))
-    return "" if said is None else said.refused or ("its leader does not answer" if said.silent else "")
-
-
-def agreement(seen: Seen) -> LeaderAnswer | None:
-    """The leader's answer by which it goes for what the intent says. Until then no worker may join, and none go."""
-    said, resize = answer(seen, _resize_question(seen)), seen.members.resize
-    return said if said is not None and resize is not None and said.wanted == resize.workers else None
-
-
-def _resize_question(seen: Seen) -> ResizeTo | None:
-    return ResizeTo(seen.members.resize.generation) if seen.members.resize is not None else None
+    return LeaderRequest(leader, WhoTrains(observed.losses), members.pods_of(Role.WORKER), running) if lost else None
 
 
 def waits_for_lost(job: Object) -> bool:

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from tfgpujob.api import JobSpec
+from tfgpujob.api.run_policy import ElasticPolicy
 from tfgpujob.core.observed.members import Membership, ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.observed.snapshot import LeaderAnswer
+from tfgpujob.core.observed.snapshot import LeaderAnswer, Question, ResizeTo
 from tfgpujob.names import Role
 
 
@@ -29,7 +30,10 @@ class Seen:
     created: bool
     running: bool
     """The conditions Created and Running."""
+    policy: ElasticPolicy | None
+    """spec.runPolicy.elasticPolicy."""
     answer: LeaderAnswer | None
+    """What the leader said last."""
     looked_up: frozenset[str]
     """Names of the pods that were looked up (`Snapshot.looked_up`)."""
     refused: frozenset[str]
@@ -57,6 +61,30 @@ class Seen:
     def placed_alone(self) -> bool:
         """Neither Kueue nor a gang scheduler places all pods or none."""
         return not self.plan.gang and not self.plan.queue
+
+    def answer_to(self, question: Question | None) -> LeaderAnswer | None:
+        """What the pod that leads has said to this question; an answer to an earlier one does not count."""
+        leader, said = self.observed.pods.get(self.members.chief), self.answer
+        asked = said is not None and leader is not None and (said.pod_uid, said.question) == (leader.uid, question)
+        return said if asked else None
+
+    @property
+    def to_resize(self) -> LeaderAnswer | None:
+        """What it has said to the resize that is under way."""
+        resize = self.members.resize
+        return self.answer_to(ResizeTo(resize.generation)) if resize is not None else None
+
+    @property
+    def agreement(self) -> LeaderAnswer | None:
+        """The same, if it goes for the number that is recorded. Until then no worker may join, and none leave."""
+        said, resize = self.to_resize, self.members.resize
+        return said if said is not None and resize is not None and said.wanted == resize.workers else None
+
+    @property
+    def why_not_in_place(self) -> str:
+        """Why the leader does not resize the gang; empty: it does, or has not answered yet."""
+        said = self.to_resize
+        return "" if said is None else said.refused or ("its leader does not answer" if said.silent else "")
 
     def names(self, indexes: Iterable[int]) -> str:
         """Of the pods of these workers, in one line."""

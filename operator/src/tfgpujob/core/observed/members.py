@@ -7,13 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from tfgpujob.api import JobSpec
+from tfgpujob.api import JobSpec, RunPolicy
 from tfgpujob.names import ROLES, Role
 
 ReplicaId = tuple[Role, int]
+
+
+class Kind(StrEnum):
+    """How the workers of a job belong together."""
+
+    GANG = "gang"
+    """They begin each round together, or each is needed."""
+    BESIDE_SERVERS = "beside parameter servers"
+    """The chief gives a batch to each worker that it reaches."""
+    SHARED_PARTS = "shared parts"
+    """They predict, and each takes the next part of the rows that no other has."""
+
+
 _GANG = frozenset({Role.CHIEF, Role.WORKER})
 
 
@@ -81,7 +95,6 @@ class Membership:
     spares: int = 0
     """Worker pods beyond those of `counts`, of which as many are never in the gang."""
     shares_parts: bool = False
-    """The workers predict, and each takes the next part of the rows that nobody has."""
 
     @staticmethod
     def begin(spec: JobSpec, counts: Mapping[Role, int], *, placed_alone: bool) -> Membership:
@@ -91,9 +104,15 @@ class Membership:
         return Membership(counts, spares=spares, shares_parts=spec.shares_parts).anew()
 
     @property
+    def kind(self) -> Kind:
+        if self.shares_parts:
+            return Kind.SHARED_PARTS
+        return Kind.BESIDE_SERVERS if self.counts.get(Role.PS) else Kind.GANG
+
+    @property
     def independent(self) -> bool:
-        """Whether a worker may leave, and another of its name come, while the others go on: no gang of them is led."""
-        return self.shares_parts or bool(self.counts.get(Role.PS))
+        """Whether a worker may leave, and another of its name come, while the others continue: no gang is led."""
+        return self.kind is not Kind.GANG
 
     @property
     def verb(self) -> str:
@@ -167,13 +186,18 @@ class Membership:
             held = self.growing
         return frozenset(self.pods) - {*held}
 
+    def least_live(self, spec: JobSpec) -> int:
+        """How many workers must live to wait in their pods for lost ones. With spares pods come for all that are lost,
+        so that any number waits."""
+        return 0 if self.spares else spec.replica_specs.least_workers
+
     def left_over(
-        self, live: Collection[ReplicaId], succeeded: Collection[ReplicaId], *, waits: bool
+        self, live: Collection[ReplicaId], succeeded: Collection[ReplicaId], policy: RunPolicy, *, failed: bool
     ) -> tuple[ReplicaId, ...]:
-        """Those of the live that would run on after the job's end: they were to join, or `waits`, and they wait for a
-        lost member."""
+        """Those of the live that would run on after the job's end: they were to join, or wait for a lost member."""
         gang = {replica for replica in self.required if replica[0] in _GANG}
-        if waits and any(replica not in live and replica not in succeeded for replica in gang):
+        lost = any(replica not in live and replica not in succeeded for replica in gang)
+        if failed and lost and (policy.elastic_policy is not None or self.spares):
             gang = set()
         return tuple(replica for replica in sorted(live) if replica[0] in _GANG and replica not in gang)
 

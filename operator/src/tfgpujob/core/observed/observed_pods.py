@@ -46,6 +46,11 @@ class ObservedPods:
         record = self.records.get(replica)
         return record.restarts if record else 0
 
+    @property
+    def losses(self) -> int:
+        """Restarts of its workers that are counted."""
+        return sum(self.restart((Role.WORKER, index)) for index in range(self.members.pods_of(Role.WORKER)))
+
     def restart_pending(self, replica: ReplicaId) -> bool:
         """Its restart is a persisted intent, and its new pod has not been observed yet."""
         record = self.records.get(replica)

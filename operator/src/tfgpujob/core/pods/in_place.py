@@ -80,6 +80,11 @@ def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
     return gang and able and not plan.gang and not plan.queue
 
 
+def takes_workers_in(spec: JobSpec, plan: Plan) -> bool:
+    """Whether those that train take a worker in that joins them."""
+    return resizes_in_place(spec, plan) or spec.workers_come_and_go
+
+
 def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
     """Whether a worker that is lost is replaced beside the others, which may train on without it until then, or with a
     spare."""

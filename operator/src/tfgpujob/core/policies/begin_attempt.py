@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec
+from tfgpujob.core.membership import messages
 from tfgpujob.core.observed.admission import admission
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.plan import Plan, resolve
@@ -44,7 +45,7 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
         accept(builder, spec)
     builder.set_phase(Phase.STARTING)
     ctx = new_context(snapshot, builder, spec, config)
-    builder.set(Condition.RUNNING, False, *start.why_not_ready(ctx.observed))
+    builder.set(Condition.RUNNING, False, *messages.why_not_ready(ctx.observed))
     outcome = ensure_pods.ensure_pods(ctx, persisted=False)
     return replace(outcome, events=(*told, *outcome.events))
 

@@ -78,6 +78,7 @@ class ReconcileContext:
             edited=self.edited,
             created=builder.is_true(Condition.CREATED),
             running=builder.is_true(Condition.RUNNING),
+            policy=self.spec.run_policy.elastic_policy,
             answer=self.snapshot.leader_answer,
             looked_up=self.snapshot.looked_up,
             refused=start.refused_last(builder),

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from tfgpujob.core.membership.leader import agreement
 from tfgpujob.core.observed.gang import pod_group_kind
 from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods
@@ -15,7 +14,7 @@ from tfgpujob.core.observed.ownership import Ownership, dependent_ownership
 from tfgpujob.core.observed.parsed import allows_host
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Creation, Dependent, Event, Kind, Outcome, Snapshot
-from tfgpujob.core.pods.in_place import resizes_in_place, supervises
+from tfgpujob.core.pods.in_place import resizes_in_place, supervises, takes_workers_in
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica
 from tfgpujob.core.pods.pod_create import PodCreate
@@ -244,7 +243,7 @@ def _joins_gang(ctx: ReconcileContext, replica: ReplicaId) -> bool:
 
 
 def _replaces_member(ctx: ReconcileContext, replica: ReplicaId) -> bool:
-    """Whether it is a pod in the place of a lost one (restart/lost_worker.py): the gang goes on with it."""
+    """Whether it is a pod in the place of a lost one (restart/gang.py): the gang goes on with it."""
     restarted = replica[0] is Role.WORKER and ctx.observed.restart(replica) > 0
     return restarted and resizes_in_place(ctx.spec, ctx.plan)
 
@@ -259,9 +258,9 @@ def _recovery_token(ctx: ReconcileContext) -> str:
 def _missing_objects(ctx: ReconcileContext) -> tuple[Creation, ...]:
     may = ctx.members.may_be_created(
         running=ctx.builder.is_true(Condition.RUNNING),
-        agreed=agreement(ctx.seen) is not None,
+        agreed=ctx.seen.agreement is not None,
         # By an edit meanwhile: its pods would not know that they join, and disturb those that train.
-        takes_in=resizes_in_place(ctx.spec, ctx.plan) or ctx.spec.workers_come_and_go,
+        takes_in=takes_workers_in(ctx.spec, ctx.plan),
     )
     if _counts_instead(ctx):
         may &= {*ctx.members.required}

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from tfgpujob.api import CleanPodPolicy, RunPolicy
+from tfgpujob.core.membership import messages
 from tfgpujob.core.observed.admission import prebuilt_name
 from tfgpujob.core.observed.observed_pods import has_ended, holds_node, observe_pods
 from tfgpujob.core.observed.snapshot import Delete, Event, Kind, Outcome, Pod, Snapshot
-from tfgpujob.core.policies import start
 from tfgpujob.core.policies.cleanup import pods_to_clean
 from tfgpujob.core.policies.context import ReconcileContext, delete_pod_groups, own_pods
 from tfgpujob.core.policies.deadlines import active_deadline, expiry
@@ -71,8 +71,8 @@ def ran_too_long(ctx: ReconcileContext) -> Outcome | None:
     if deadline is None or ctx.now < deadline:
         return None
     never_ready = not ctx.builder.is_true(Condition.RUNNING)
-    why = start.blocking_reason(ctx.observed) if never_ready else ""
-    told = start.why_not_ready(ctx.observed)[1] if why else ""
+    why = messages.blocking_reason(ctx.observed) if never_ready else ""
+    told = messages.why_not_ready(ctx.observed)[1] if why else ""
     return deadline_exceeded(ctx.snapshot, ctx.builder, ctx.spec.run_policy, why, told)
 
 
@@ -125,7 +125,8 @@ def _waiting_for_nothing(snapshot: Snapshot, builder: StatusBuilder, policy: Run
     left = observed.members.left_over(
         {replica for replica, pod in observed.pods.items() if _is_live(pod)},
         {replica for replica in observed.members.pods if observed.succeeded(replica)},
-        waits=builder.is_true(Condition.FAILED) and (policy.elastic_policy is not None or observed.members.spares > 0),
+        policy,
+        failed=builder.is_true(Condition.FAILED),
     )
     return (*(observed.pods[replica] for replica in left), *(pod for pod in observed.surplus if _is_live(pod)))
 

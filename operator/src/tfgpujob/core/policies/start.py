@@ -14,20 +14,17 @@ from datetime import datetime
 from typing import Any
 
 from tfgpujob.api import RunPolicy, StartPolicy
+from tfgpujob.core.membership import messages
 from tfgpujob.core.observed import restart_records
-from tfgpujob.core.observed.members import Limit, ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.observed.snapshot import Pod
-from tfgpujob.core.observed.waiting import silence, telling
 from tfgpujob.core.policies import backoff
 from tfgpujob.core.policies.deadlines import silence_ends
 from tfgpujob.core.policies.refusals import Problem
 from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import StatusBuilder, moment, timestamp
-from tfgpujob.core.status.diagnosis import advice, without_replica
-from tfgpujob.names import Condition, Phase, Reason, Role
-from tfgpujob.units import counted
+from tfgpujob.core.status.diagnosis import without_replica
+from tfgpujob.names import Condition, Phase, Reason
 
 
 def next_attempt(
@@ -151,18 +148,8 @@ def fails_on_refusal(policy: RunPolicy) -> bool:
 
 def report_running(builder: StatusBuilder, observed: ObservedPods) -> None:
     """Sets Running, and what follows from it, by whether all required replicas are ready."""
-    required = observed.members.required
-    if all(observed.ready(r) for r in required):
-        if observed.members.spares:
-            builder.set(Condition.RUNNING, True, Reason.ALL_READY, _with_spares(observed))
-        elif observed.members.resize is None and observed.members.absent:
-            builder.set(Condition.RUNNING, True, Reason.SHRUNK, _without(observed))
-        elif observed.members.resize is None and observed.members.limit is not None:
-            builder.set(Condition.RUNNING, True, Reason.SHRUNK, _shrunk(observed, observed.members.limit))
-        elif observed.members.resize is None:
-            builder.set(Condition.RUNNING, True, Reason.ALL_READY, _all_ready(len(required)))
-        else:
-            builder.set(Condition.RUNNING, True, Reason.RESIZING, _resizing(observed))
+    if all(observed.ready(r) for r in observed.members.required):
+        builder.set(Condition.RUNNING, True, *messages.why_running(observed))
         if builder.is_true(Condition.RESTARTING):
             builder.set(Condition.RESTARTING, False, Reason.ALL_READY, f"Attempt {builder.attempt} is running.")
         builder.set_phase(Phase.RUNNING)
@@ -175,91 +162,4 @@ def report_running(builder: StatusBuilder, observed: ObservedPods) -> None:
 def report_not_ready(builder: StatusBuilder, observed: ObservedPods) -> None:
     """Sets Running to False, and why."""
     patient = silence_ends(builder) is not None
-    builder.set(Condition.RUNNING, False, *why_not_ready(observed, patient=patient))
-
-
-def _all_ready(required: int) -> str:
-    return "The one required replica is ready." if required == 1 else f"All {required} required replicas are ready."
-
-
-def _with_spares(observed: ObservedPods) -> str:
-    """Which pods wait to take a place, and why one does not yet, in one line."""
-    spares = [(Role.WORKER, index) for index in observed.members.absent]
-    waiting = [replica for replica in spares if not observed.ready(replica)]
-    ready = ", ".join(observed.name(replica) for replica in spares if replica not in waiting)
-    names = ", ".join(observed.name(replica) for replica in waiting)
-    text = f"{_all_ready(len(observed.members.required))} "
-    if not waiting:
-        return f"{text}Spare: {ready}."
-    return f"{text}Spare: {ready or 'none'}; not ready yet: {_blocked(observed, waiting) or f'{names}.'}"
-
-
-def why_not_ready(observed: ObservedPods, *, patient: bool = True) -> tuple[Reason, str]:
-    """Why not all required replicas are ready, in one line. Patient: a pod that gives no reason is on its way."""
-    waiting = [r for r in observed.members.required if not observed.ready(r)]
-    total = len(observed.members.required)
-    summary = f"{total - len(waiting)} of {total} required replicas are ready"
-    blocked = _blocked(observed, waiting) or ("" if patient else _silent(observed, waiting))
-    if not blocked:
-        return Reason.STARTING, f"{summary}."
-    return Reason.REPLICA_NOT_READY, f"{summary}; {blocked}"
-
-
-def blocking_reason(observed: ObservedPods) -> str:
-    """Why the required pod that says most about it does not run, in Kubernetes' word; empty where none says why."""
-    blocked = _waiting_pods(observed, (r for r in observed.members.required if not observed.ready(r)))
-    return telling(blocked).waiting_reason if blocked else ""
-
-
-def _waiting_pods(observed: ObservedPods, replicas: Iterable[ReplicaId]) -> dict[Pod, ReplicaId]:
-    """Those of their pods that say why they do not run."""
-    return {observed.pods[r]: r for r in replicas if r in observed.pods and observed.pods[r].waiting_reason}
-
-
-def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
-    """Which of these can't start, why, and what to do; empty where all are on their way."""
-    blocked = _waiting_pods(observed, waiting)
-    if not blocked:
-        return ""
-    pod = telling(blocked)
-    said = pod.no_room or pod.waiting_message
-    detail = f": {said}" if said else ""
-    what_to_do = f" {advice(pod.waiting_reason, said)}".rstrip()
-    return f"{observed.name(blocked[pod])}: {pod.waiting_reason}{detail}{what_to_do}"
-
-
-def _silent(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
-    """What is known of the first of these that gives no reason."""
-    pods = (observed.pods[replica] for replica in waiting if replica in observed.pods)
-    told = ((pod.name, known) for pod in pods if (known := silence(pod)))
-    return next((f"{name} {known} Its events say more: kubectl describe pod {name}." for name, known in told), "")
-
-
-def _shrunk(observed: ObservedPods, limit: Limit) -> str:
-    """With how many workers it trains, and why with no more, in one line."""
-    waiting = [replica for replica in observed.members.joining if not observed.ready(replica)]
-    why = _blocked(observed, waiting) or "there was no room for more."
-    return f"{observed.members.workers} of the {limit.asked} workers that replicas asks for train; {why}"
-
-
-def _without(observed: ObservedPods) -> str:
-    """With how many workers it trains since others are lost, and why those are not back, in one line."""
-    members = observed.members
-    total, waiting = members.workers, [(Role.WORKER, index) for index in members.absent]
-    names = ", ".join(observed.name(replica) for replica in waiting)
-    lost = any(observed.restart(replica) for replica in waiting) and not members.independent
-    to_come = f"new pods join in the places of those that are lost: {names}." if lost else f"to join: {names}."
-    why = _blocked(observed, waiting) or to_come
-    return f"{total - len(waiting)} of {total} workers {members.verb}; {why}"
-
-
-def _resizing(observed: ObservedPods) -> str:
-    """How far a resize in place is, in one line."""
-    members = observed.members
-    assert members.resize is not None
-    workers, wanted = members.workers, members.resize.workers
-    if wanted <= workers:
-        return f"{counted(workers, 'worker')} train, and {wanted} are to go on."
-    waiting = [replica for replica in members.joining if not observed.ready(replica)]
-    left = f"{len(waiting)} of the others are not ready yet" if waiting else "the others join them"
-    return f"{workers} of {wanted} workers train; {_blocked(observed, waiting) or f'{left}.'}"
+    builder.set(Condition.RUNNING, False, *messages.why_not_ready(observed, patient=patient))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfgpujob.api import RunPolicy
+from tfgpujob.core.membership.messages import blocking_reason, why_not_ready
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import ensure_pods, finished, start
 from tfgpujob.core.policies.context import ReconcileContext
 from tfgpujob.core.policies.deadlines import schedule_deadline, start_deadline
 from tfgpujob.core.policies.refusals import Problem
-from tfgpujob.core.policies.start import blocking_reason, why_not_ready
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.diagnosis import unschedulable, without_replica
 from tfgpujob.names import Condition, Reason

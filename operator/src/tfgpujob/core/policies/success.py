@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tfgpujob.api import JobSpec, SuccessPolicy
-from tfgpujob.core.observed.members import ReplicaId
+from tfgpujob.core.observed.members import Kind, ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended
 from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import finished
@@ -47,7 +47,7 @@ def succeeded(ctx: ReconcileContext) -> Outcome | None:
 def deciders(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """The replicas whose success is the job's."""
     workers = tuple(replica for replica in observed.members.required if replica[0] is Role.WORKER)
-    if observed.members.shares_parts:
+    if observed.members.kind is Kind.SHARED_PARTS:
         everyone = [replica for replica in observed.members.pods if replica[0] is Role.WORKER]
         return tuple(worker for worker in everyone if observed.succeeded(worker)) or workers
     if workers and (spec.predicts or spec.success_policy is SuccessPolicy.ALL_WORKERS):
@@ -73,7 +73,7 @@ def straggler_grace(spec: JobSpec, observed: ObservedPods, now: datetime) -> dat
 
 def stragglers(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
     """Tasks that should end together with the deciders and, as far as the cache shows, have not."""
-    if not spec.traits.ends_together and not observed.members.shares_parts:
+    if not spec.traits.ends_together and observed.members.kind is not Kind.SHARED_PARTS:
         return ()
     return tuple(replica for replica in observed.members.required if not _ended(observed, replica))
 
@@ -81,7 +81,7 @@ def stragglers(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
 def _reason_and_message(spec: JobSpec, observed: ObservedPods) -> tuple[Reason, str]:
     if deciders(spec, observed) == ((Role.CHIEF, 0),):
         return Reason.CHIEF_SUCCEEDED, "The chief finished with exit code 0."
-    if observed.members.shares_parts:
+    if observed.members.kind is Kind.SHARED_PARTS:
         done = ", ".join(observed.name(worker) for worker in deciders(spec, observed))
         return Reason.WORKERS_SUCCEEDED, f"All rows are predicted: finished with exit code 0: {done}."
     workers = [replica for replica in observed.members.required if replica[0] is Role.WORKER]

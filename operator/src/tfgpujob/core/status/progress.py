@@ -13,7 +13,7 @@ from typing import Any
 from tfgpujob.api import Recovery
 from tfgpujob.api.strategies import Work, having
 from tfgpujob.core.observed.conditions import is_true
-from tfgpujob.core.observed.members import ReplicaId
+from tfgpujob.core.observed.members import Kind, ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, observe_pods
 from tfgpujob.core.observed.ownership import is_ours
 from tfgpujob.core.observed.progress_report import Report, parse_summary
@@ -46,7 +46,7 @@ def reporter(observed: ObservedPods) -> ReplicaId:
         return chief
     workers = [replica for replica in observed.members.pods if replica[0] is Role.WORKER]
     left = [worker for worker in workers if not observed.succeeded(worker)]
-    if observed.members.shares_parts:
+    if observed.members.kind is Kind.SHARED_PARTS:
         there = [worker for worker in left if worker in observed.pods and can_report(observed.pods[worker])]
         left = there or left
     return left[0] if left else chief

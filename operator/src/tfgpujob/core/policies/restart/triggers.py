@@ -12,9 +12,8 @@ from tfgpujob.core.observed.plan import replica_specs
 from tfgpujob.core.observed.snapshot import Outcome
 from tfgpujob.core.policies import finished, stall
 from tfgpujob.core.policies.context import ReconcileContext
-from tfgpujob.core.policies.restart import lost_worker
+from tfgpujob.core.policies.restart import gang
 from tfgpujob.core.policies.restart.failure import Cause, Failure, failures, peer_failure_grace, root_cause
-from tfgpujob.core.policies.restart.gang import restart_gang
 from tfgpujob.core.policies.restart.replica import restart_replicas
 from tfgpujob.core.status.builder import timestamp
 from tfgpujob.core.status.progress import report_of, reporter
@@ -59,11 +58,11 @@ def _restart(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome:
     """After these failures: a restart of replicas or of the gang, or the job has failed."""
     if ctx.spec.restarts_alone and ctx.builder.is_true(Condition.CREATED):
         restarted = restart_replicas(ctx, found)
-    elif lost_worker.replaceable(ctx, found):
-        restarted = lost_worker.replace_lost(ctx, found)
+    elif gang.replaceable(ctx, found):
+        restarted = gang.replace_lost(ctx, found)
     else:
         cause = root_cause(found)
-        restarted = restart_gang(ctx, cause, counted=lost_worker.follows(ctx, cause))
+        restarted = gang.restart_gang(ctx, cause, counted=gang.follows(ctx, cause))
     return restarted or finished.finish(ctx.snapshot, ctx.builder, ctx.spec.run_policy)
 
 
