@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
+from threading import RLock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.data.sources import cached
 from tfgpujob_trainer.data.sources.base import NAMED, Rows, leaves
 from tfgpujob_trainer.data.sources.batches import Batches, Extent
 from tfgpujob_trainer.data.sources.elements import elements
@@ -26,9 +29,12 @@ from tfgpujob_trainer.script.transformations import AGAIN, BATCHES, GROUPS, MAPS
 
 _PASSED = ("_PrefetchDataset", "_OptionsDataset")
 """What changes no row and no batch."""
-_SHUFFLE, _RANDOM = "_ShuffleDataset", "_RandomDataset"
+_CACHE, _SHUFFLE, _RANDOM = "CacheDataset", "_ShuffleDataset", "_RandomDataset"
 _CHOOSE = {_SHUFFLE: "shuffle()", _RANDOM: "sample_from_datasets()"}
 _DRAWS = "random numbers drawn in the dataset's map(): each worker draws its own, and a resumed run draws others"
+_kept: WeakKeyDictionary[Any, dict[int, Any]] = WeakKeyDictionary()
+"""What a cache() of the script keeps, by the seed of its order. Several datasets may be made of it."""
+_filling = RLock()
 
 # The fields of TensorFlow's datasets are private: it is pinned, and the tests go through each of these.
 # ruff: noqa: SLF001
@@ -39,7 +45,7 @@ def dataset_batches(dataset: Any, split: str, *, steps: int | None, trains: bool
 
     Raises ConfigError for what has no batches, and for an order that cannot be the same on all workers.
     """
-    found = _Dataset(dataset, split)
+    found = _Dataset(dataset, split, steps)
     specs, extent = found.specs(), found.extent(steps)
     if not trains and steps is not None:
         rest = extent.batches is None or steps < extent.batches
@@ -56,8 +62,10 @@ def dataset_batches(dataset: Any, split: str, *, steps: int | None, trains: bool
 
 
 class _Dataset:
-    def __init__(self, dataset: Any, split: str) -> None:
+    def __init__(self, dataset: Any, split: str, steps: int | None = None) -> None:
         self._dataset, self._split = dataset, split
+        # Without a known end and read once, as far as the steps go, it may have no end.
+        self._may_be_endless = steps is not None and not _has(dataset, "_RepeatDataset")
         drawing = [type(one).__name__ for one in with_inputs(dataset) if draws(one, below=False)]
         chooses = [kind for kind in drawing if kind not in MAPS]
         if chooses:
@@ -75,9 +83,7 @@ class _Dataset:
 
     def read(self, number: int, first: int, seed: int) -> Iterator[Rows]:
         """The batches of a pass, from the first one on."""
-        options = tf.data.Options()
-        options.deterministic = True
-        arranged = self._arranged(self._dataset, count(), seed, number).with_options(options)
+        arranged = _in_order(self._arranged(self._dataset, count(), seed, number))
         for element in elements(arranged.skip(first).prefetch(2)):
             yield tf.nest.map_structure(as_keras_has_it, parts(element))
 
@@ -126,12 +132,11 @@ class _Dataset:
 
     def _arranged(self, dataset: Any, shuffles: Iterator[int], seed: int, number: int) -> Any:
         """`dataset` with an order that depends on the seed and the number of the pass alone."""
-        if not _shuffles(dataset):
-            return _uncached(dataset)
         kind = type(dataset).__name__
-        if kind == "CacheDataset":
-            # Always the order of the first pass, as a cache keeps it.
-            return self._arranged(dataset._input_dataset, count(), seed, 0)
+        if kind == _CACHE:
+            return self._kept(dataset, seed)
+        if not _shuffles(dataset) and (kind not in AGAIN or not _has(dataset, _CACHE)):
+            return dataset
         if kind == _RANDOM:
             # Unless it says so, it draws the same each time: how many rows there are may follow from it.
             place = [number, next(shuffles)] if dataset._rerandomize else []
@@ -151,6 +156,41 @@ class _Dataset:
                 f"let {drawn} come after it",
             )
         return again(dataset, inputs)
+
+    def _kept(self, cache: Any, seed: int) -> Any:
+        """What the script's cache() keeps, which is read to its end first.
+
+        TensorFlow 2.21 may take a cache for complete that was left before its end, as one that looks at the first batch
+        does, where prefetch() comes before it: the next pass then ends too early.
+        """
+        below = cache._input_dataset
+        seed = seed if _shuffles(below) else 0
+        with _filling:
+            found: dict[int, Any] = _kept.setdefault(cache, {})
+            if seed not in found:
+                # Always the order of the first pass.
+                arranged = self._arranged(below, count(), seed, 0)
+                rows = int(below.cardinality())
+                if rows == tf.data.INFINITE_CARDINALITY or (rows < 0 and self._may_be_endless):
+                    return arranged
+                kept = arranged.cache(cached.new_place() if _names_a_file(cache) else "")
+                _in_order(kept).reduce(np.int64(0), lambda number, *_: number + 1)
+                found[seed] = kept
+            return found[seed]
+
+
+def _in_order(dataset: Any) -> Any:
+    options = tf.data.Options()
+    options.deterministic = True
+    return dataset.with_options(options)
+
+
+def _has(dataset: Any, kind: str) -> bool:
+    return any(type(one).__name__ == kind for one in with_inputs(dataset))
+
+
+def _names_a_file(cache: Any) -> bool:
+    return bool(cache._filename.numpy())
 
 
 def parts(element: Any) -> Rows:
@@ -196,26 +236,12 @@ def _drawn(dataset: Any) -> str:
     return " and ".join(name for kind, name in _CHOOSE.items() if kind in kinds)
 
 
-def _uncached(dataset: Any) -> Any:
-    """`dataset` without its cache(), where it can be built again.
-
-    Who leaves an iterator before its end, as one that looks at the first batch does, may leave a cache behind that is
-    taken for complete (TensorFlow 2.21, where prefetch() comes before it): the next pass then ends too early.
-    """
-    if not any(type(one).__name__ == "CacheDataset" for one in with_inputs(dataset)):
-        return dataset
-    if type(dataset).__name__ == "CacheDataset":
-        return _uncached(dataset._input_dataset)
-    again = AGAIN.get(type(dataset).__name__)
-    return dataset if again is None else again(dataset, [_uncached(one) for one in dataset._inputs()])
-
-
 def _extent(dataset: Any) -> Extent | None:
     """The batches of a pass, as far as the pipeline shows them without being read."""
     kind = type(dataset).__name__
     if kind in BATCHES:
         return _batched(int(dataset._input_dataset.cardinality()), int(dataset._batch_size), dataset._drop_remainder)
-    if kind in (*_PASSED, *MAPS, "CacheDataset"):
+    if kind in (*_PASSED, *MAPS, _CACHE):
         return _extent(dataset._input_dataset)
     below = _extent(dataset._input_dataset) if kind in _OF_BATCHES else None
     return below and _OF_BATCHES[kind](dataset, below)

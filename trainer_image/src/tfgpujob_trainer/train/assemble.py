@@ -45,8 +45,7 @@ S = TypeVar("S", bound=Steps)
 
 
 _OF_SCRIPT = (
-    "read rows into arrays first, where they fit into memory, or give map() num_parallel_calls=tf.data.AUTOTUNE: "
-    "a cache() in the script keeps nothing over the epochs"
+    "give map() num_parallel_calls=tf.data.AUTOTUNE, or let cache() follow what is slow, where its rows fit into memory"
 )
 """What a script is to do when training waits for data: it has no trainer.data."""
 

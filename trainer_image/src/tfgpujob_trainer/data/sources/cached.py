@@ -115,6 +115,11 @@ def remove_caches() -> None:
         shutil.rmtree(_directory(), ignore_errors=True)
 
 
+def new_place() -> str:
+    """A file name that nothing has, in the folder of this process's caches."""
+    return str(Path(tempfile.mkdtemp(dir=_directory())) / "kept")
+
+
 def _file() -> IO[bytes]:
     return tempfile.NamedTemporaryFile(dir=_directory(), delete=False)
 
