@@ -29,7 +29,7 @@ class JobFile:
     """A job that the operator would accept."""
 
     job: Object
-    """The TFGPUJob as written, with metadata.namespace."""
+    """The TFGPUJob as written, with the namespace that `read_jobs` was given."""
     spec: JobSpec
     others: tuple[Object, ...]
     """The other objects of the file: claims, ConfigMaps."""
@@ -106,10 +106,11 @@ def _flat(obj: Any, file: str) -> Iterator[Object]:
 
 
 def read_jobs(
-    file: str, namespace: str = "default", *, prepare: Callable[[Object], Object] = lambda job: job
+    file: str, namespace: str | None = "default", *, prepare: Callable[[Object], Object] = lambda job: job
 ) -> tuple[JobFile, ...]:
     """The TFGPUJobs of the file, at least one, checked as the operator checks them, after `prepare`.
 
+    They get this namespace where they name none; with None they stay without.
     Host access passes: whether it is allowed, the operator's settings say. Raises CliError with every problem.
     """
     text, objects = _read(file)
@@ -122,7 +123,7 @@ def read_jobs(
     found: list[JobFile] = []
     problems: list[str] = []
     for number, job in jobs:
-        complete = prepare(_with_namespace(job, namespace))
+        complete = prepare(with_namespace(job, namespace))
         spec = _spec(complete)
         if isinstance(spec, JobSpec):
             found.append(JobFile(complete, spec, others))
@@ -163,7 +164,7 @@ def job_of_script(file: str, *, workers: int, gpus: int, trainer: Mapping[str, A
 
 def job_file_of(job: Object, file: str) -> JobFile:
     """A job that was made of another kind of file. Raises CliError as `read_jobs`."""
-    complete = _with_namespace(job, "default")
+    complete = with_namespace(job, "default")
     spec = _spec(complete)
     if not isinstance(spec, JobSpec):
         raise CliError("\n".join(f"{file}: {problem}" for problem in spec))
@@ -181,8 +182,11 @@ def without_spares(file: JobFile) -> JobFile:
     return replace(file, job=job, spec=spec)
 
 
-def _with_namespace(job: Object, namespace: str) -> Object:
+def with_namespace(job: Object, namespace: str | None) -> Object:
+    """The job in this namespace, unless it names one."""
     metadata = job.get("metadata")
+    if namespace is None:
+        return job
     return {**job, "metadata": {"namespace": namespace, **metadata}} if isinstance(metadata, dict) else job
 
 

@@ -24,7 +24,7 @@ from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.kubectl_yaml import load
-from tfgpujob.local.job_file import kind_of_file, read_jobs
+from tfgpujob.local.job_file import kind_of_file, read_jobs, with_namespace
 from tfgpujob.local.preflight import warnings
 from tfgpujob.names import Strategy
 
@@ -69,10 +69,11 @@ def command(
     if made and dry_run:
         _print(*made)
         return
+    # Before a cluster is looked for: a file with a mistake is refused for it, with or without one.
+    jobs, others = made or _of_yaml(file)
     with connected(context, namespace) as client:
-        jobs, others = made or _of_yaml(file, client.namespace)
         if dry_run:
-            _print(jobs, others)
+            _print([with_namespace(job, client.namespace) for job in jobs], others)
             return
         if made:
             click.echo(f"{Path(file).name} is {kind_of_file(file)}")
@@ -105,7 +106,7 @@ def _print(jobs: Sequence[Object], others: Sequence[Object]) -> None:
         click.echo(f"---\n{data(obj, Format.YAML)}")
 
 
-def _of_yaml(file: str, namespace: str) -> tuple[Sequence[Object], Sequence[Object]]:
+def _of_yaml(file: str) -> tuple[Sequence[Object], Sequence[Object]]:
     context = click.get_current_context()
     if context.params["args"]:
         fix = f"write a script's arguments into {file}, as spec.trainer.args"
@@ -114,13 +115,12 @@ def _of_yaml(file: str, namespace: str) -> tuple[Sequence[Object], Sequence[Obje
         given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         if given and parameter.name not in _FOR_BOTH:
             raise CliError(f"{parameter.opts[0]} is for a Python file", f"write it into {file}")
-    found = read_jobs(file, namespace, prepare=lambda job: pinned(job, lambda line: click.echo(line, err=True)))
+    found = read_jobs(file, None, prepare=lambda job: pinned(job, lambda line: click.echo(line, err=True)))
+    wanted = context.params["namespace"]
     for job_file in found:
         metadata = job_file.job["metadata"]
-        if context.params["namespace"] not in {None, metadata["namespace"]}:
-            problem = (
-                f"{file} puts {metadata['name']} into the namespace {metadata['namespace']}, and -n says {namespace}"
-            )
+        if wanted not in {None, metadata.get("namespace", wanted)}:
+            problem = f"{file} puts {metadata['name']} into the namespace {metadata['namespace']}, and -n says {wanted}"
             raise CliError(problem, "keep one of them")
     maps = [str((obj.get("metadata") or {}).get("name")) for obj in found[0].others if obj.get("kind") == "ConfigMap"]
     if len(found) > 1 and maps:
