@@ -45,7 +45,9 @@ def test_no_kubeconfig(
     assert f"no cluster: {why}; set KUBECONFIG to the file that leads to your cluster" in capsys.readouterr().err
     # Of a mistake in the file it says the mistake.
     bad = tmp_path / "bad.yaml"
-    bad.write_text("{apiVersion: tfgpu.dev/v1alpha1, kind: TFGPUJob, metadata: {name: bad}, spec: {strategi: Mirrored}}")
+    bad.write_text(
+        "{apiVersion: tfgpu.dev/v1alpha1, kind: TFGPUJob, metadata: {name: bad}, spec: {strategi: Mirrored}}"
+    )
     assert cli.main(["submit", str(bad), "--dry-run"]) == Exit.USAGE
     assert "spec.strategi" in capsys.readouterr().err
 

@@ -220,6 +220,15 @@ def test_it_says_what_a_job_would_do_on_some_numbers_of_gpus(
     spec = {"strategy": "MultiWorkerMirrored", "trainer": TRAINER, "replicaSpecs": {"worker": {"replicas": 2}}}
     job = {"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", "metadata": {"name": "a"}, "spec": spec}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    assert cli.main(["explain", str(tmp_path / "job.yaml"), "--gpus", "3", "--gpus", "1", "-o", "json"]) == 0
+    assert cli.main(["explain", str(tmp_path / "job.yaml"), "--free", "3", "--free", "1", "-o", "json"]) == 0
     told = json.loads(capsys.readouterr().out)["behaviour"]
     assert [line["topic"] for line in told][-2:] == ["on 3 GPUs", "on 1 GPU"]
+
+
+def test_gpus_are_those_of_each_worker_as_in_run_and_submit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text("import keras\nmodel.fit(x)\n")
+    assert cli.main(["explain", str(tmp_path / "train.py"), "--workers", "2", "--gpus", "4", "-o", "yaml"]) == 0
+    objects = yaml.safe_load(capsys.readouterr().out)["objects"]
+    asked = [obj["spec"]["containers"][0]["resources"] for obj in objects if obj["kind"] == "Pod"]
+    assert [one["limits"]["nvidia.com/gpu"] for one in asked] == ["4", "4"]
+    assert cli.main(["explain", "job.yaml", "--gpus", "4"]) == Exit.USAGE

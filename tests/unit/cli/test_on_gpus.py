@@ -1,4 +1,4 @@
-"""`tfgpu explain --gpus`: what a job of this shape would do on so many GPUs."""
+"""`tfgpu explain --free`: what a job of this shape would do on so many GPUs."""
 
 from __future__ import annotations
 

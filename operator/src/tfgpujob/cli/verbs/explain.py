@@ -29,31 +29,35 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 
 @click.command()
 @click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
-@click.option("--workers", type=click.IntRange(min=1), help="Of a Python file's job, with a GPU each. [default: 1]")
+@click.option("--workers", type=click.IntRange(min=1), help="Of a Python file's job. [default: 1]")
+@click.option("--gpus", type=click.IntRange(min=0), help="Of each worker of a Python file's job. [default: 1]")
 @click.option(
-    "--gpus", type=click.IntRange(min=0), multiple=True, help="Say what it would do on this number of free GPUs."
+    "--free", type=click.IntRange(min=0), multiple=True, help="Say what it would do on this number of free GPUs."
 )
 @options.output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
-def command(file: str, workers: int | None, gpus: tuple[int, ...], form: Format) -> None:
+def command(file: str, workers: int | None, gpus: int | None, free: tuple[int, ...], form: Format) -> None:
     """Say what would come of each job in the file: pods, TF_CONFIG, warnings, how it behaves.
 
     Asks no cluster. A job that the operator would refuse is refused with the same words and exit code 2.
-    -o wide shows every TF_CONFIG, -o yaml the objects themselves. --gpus may be given several times.
+    -o wide shows every TF_CONFIG, -o yaml the objects themselves. --free may be given several times.
     """
     if file.endswith(".py"):
         # As `submit` names it, without the digest: files that --with would add are not known here.
         code = {"configMap": {"name": f"{job_name(Path(file))}-code"}}
-        found: Sequence[JobFile] = [job_of_script(file, workers=workers or 1, gpus=1, trainer={"code": code})]
+        found: Sequence[JobFile] = [
+            job_of_script(file, workers=workers or 1, gpus=1 if gpus is None else gpus, trainer={"code": code})
+        ]
         click.echo(f"{Path(file).name} is {kind_of_file(file)}", err=True)
-    elif workers is not None:
-        raise CliError("--workers is for a Python file", f"write it into {file}")
     else:
+        for option, given in (("--workers", workers), ("--gpus", gpus)):
+            if given is not None:
+                raise CliError(f"{option} is for a Python file", f"write it into {file}")
         found = read_jobs(file)
     if form in {Format.JSON, Format.YAML}:
-        told = [_for_programs(job_file, gpus) for job_file in found]
+        told = [_for_programs(job_file, free) for job_file in found]
         click.echo(data(told[0] if len(told) == 1 else told, form))
         return
-    click.echo("\n\n".join(_for_people(job_file, gpus, every=form is Format.WIDE) for job_file in found))
+    click.echo("\n\n".join(_for_people(job_file, free, every=form is Format.WIDE) for job_file in found))
 
 
 def _for_people(file: JobFile, free: tuple[int, ...], *, every: bool) -> str:
