@@ -119,12 +119,13 @@ def test_a_job_in_good_health() -> None:
             "restarts": 3,
             "inPlaceRestarts": 2,
             "conditions": [condition("Running", "True", "AllReady", "All replicas are ready.")],
-            "progress": {**progress, "examplesPerSecond": "5120", "remainingSeconds": 250},
+            "progress": {**progress, "examplesPerSecond": "5120", "remainingSeconds": 250, "gpuUsePercent": [93, 0]},
             "lastCheckpoint": {"step": 100, "directory": "/output/checkpoints", "seconds": 9},
         }
     )
     assert shown.splitlines()[0] == "default/digits: Running, 1/1 ready"
-    assert "epoch 3/20, step 120/800 (15 %), loss 0.31, 5120 examples/s, about 4m10s left" in shown
+    line = "epoch 3/20, step 120/800 (15 %), loss 0.31, 5120 examples/s, about 4m10s left, GPU use 93 %, 0 %"
+    assert line in " ".join(shown.split())
     assert "3 of 6 restarts spent (2 in place)" in shown
     assert "step 100 in /output/checkpoints, saved in 9 s" in shown
     assert "tfgpu logs digits -f" in shown

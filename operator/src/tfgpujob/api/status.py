@@ -206,6 +206,10 @@ class ProgressStatus(StatusModel):
     """Throughput of all workers together, as a decimal."""
     remaining_seconds: NotNegative64 | None = None
     """Estimated time of the steps to come, without evaluations and saves."""
+    gpu_use_percent: list[NotNegative] | None = None
+    """How much of the last moment each GPU of the replica computed."""
+    gpu_memory_mib: Annotated[list[NotNegative64] | None, Field(alias="gpuMemoryMiB")] = None
+    """The most that TensorFlow has used on each of them."""
     in_place_restarts: NotNegative | None = None
     """How often its processes were started again in their pods, as far as it has been counted."""
     in_place_pod_uid: Annotated[str | None, Field(alias="inPlacePodUID")] = None

@@ -97,6 +97,8 @@ def progress_line(progress: Any) -> str:
         parts.append(f"{progress['examplesPerSecond']} examples/s")
     if progress.get("remainingSeconds") is not None:
         parts.append(f"about {duration(progress['remainingSeconds'])} left")
+    if uses := progress.get("gpuUsePercent"):
+        parts.append(f"GPU use {', '.join(f'{use} %' for use in uses)}")
     return ", ".join(parts)
 
 

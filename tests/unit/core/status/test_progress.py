@@ -24,6 +24,8 @@ def test_what_the_reporter_tells_is_kept_with_one_write() -> None:
         "stepSeconds": 0.5,
         "epoch": 1,
         "epochs": 2,
+        "gpuUsePercent": [93, 0],
+        "gpuMemoryMiB": [2048, 512],
     }
     world.tells("train-worker-0", **told, lastCheckpoint=CHECKPOINT)
     assert world.status["progress"] == {
@@ -36,6 +38,8 @@ def test_what_the_reporter_tells_is_kept_with_one_write() -> None:
         "loss": "0.123457",
         "examplesPerSecond": "512.5",
         "remainingSeconds": 3,
+        "gpuUsePercent": [93, 0],
+        "gpuMemoryMiB": [2048, 512],
         "time": "2026-01-01T00:00:00Z",
     }
     assert world.status["lastCheckpoint"] == CHECKPOINT
@@ -59,7 +63,7 @@ SUMMARY = {"steps": 12, "epochs": 3, "examplesPerSecond": 640.25, "splits": {}}
 def test_a_job_that_has_succeeded_is_at_its_end_even_if_nobody_asked_it_in_time(told: bool) -> None:
     world = running()
     if told:
-        world.tells("train-worker-0", loss=0.5, stepSeconds=0.5)
+        world.tells("train-worker-0", loss=0.5, stepSeconds=0.5, gpuUsePercent=[93])
     world.exits("train-worker-1", 0)
     world.exits("train-worker-0", 0, json.dumps({"code": 0, "summary": SUMMARY}))
     assert world.phase == "Succeeded"

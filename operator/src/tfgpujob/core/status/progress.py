@@ -34,6 +34,9 @@ _SUPERVISED = frozenset(having(lambda traits: traits.work is Work.SYNCHRONOUS))
 _COUNTED = frozenset({"inPlaceRestarts", "inPlacePodUID"})
 """What status.progress keeps for core/policies/restart/in_place.py."""
 
+_OF_A_MOMENT = frozenset({"remainingSeconds", "gpuUsePercent"})
+"""What says nothing of a job that has ended."""
+
 MAX_PEERS = 16
 """Peers of one job that are polled in a turn, so that no job keeps the operator busy."""
 
@@ -130,7 +133,7 @@ def complete(builder: StatusBuilder, observed: ObservedPods) -> None:
     summary = parse_summary(pod.termination.message) if pod is not None and pod.termination is not None else None
     if summary is None:
         return
-    kept = {key: value for key, value in (builder.fields.get("progress") or {}).items() if key != "remainingSeconds"}
+    kept = {key: value for key, value in (builder.fields.get("progress") or {}).items() if key not in _OF_A_MOMENT}
     said = {
         "step": summary.steps,
         "totalSteps": summary.steps,
@@ -180,6 +183,8 @@ def _progress(report: Report) -> dict[str, Any]:
         "loss": _decimal(report.loss),
         "examplesPerSecond": _decimal(report.examples_per_second),
         "remainingSeconds": _remaining(report),
+        "gpuUsePercent": report.gpu_use_percent,
+        "gpuMemoryMiB": report.gpu_memory_mib,
     }
     return {key: value for key, value in fields.items() if value is not None}
 
