@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.harness.live import LiveCluster
+from tests.harness.live import LiveCluster, live_cluster
 from tests.harness.scenario import job
 from tests.machine import PATIENCE
 from tests.unit.cli.typed import Output, submit
 
 from tfgpujob.cli import main as cli
+from tfgpujob.describe import facts
 from tfgpujob.exits import Exit
 
 
@@ -30,6 +31,17 @@ def test_what_cannot_happen_any_more_is_said(live: LiveCluster, tmp_path: Path, 
         capsys.readouterr()
         assert cli.main([verb, "through"]) == Exit.OK
         assert capsys.readouterr().out == "through has finished already\n"
+
+
+def test_nobody_looks_at_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    with live_cluster(tmp_path, operator=False) as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+        submit(tmp_path, "waits", worker=1)
+        assert cli.main(["list"]) == Exit.OK
+        assert "operator" not in capsys.readouterr().err, "it may not have had the time"
+        monkeypatch.setattr(facts, "AWAY_SECONDS", -1)
+        assert cli.main(["list"]) == Exit.OK
+        assert "the operator has not looked at waits: it is not running" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

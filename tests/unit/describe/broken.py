@@ -1,4 +1,4 @@
-"""Eleven jobs that don't do what their authors wanted, told to a real operator on the cluster in memory."""
+"""A dozen jobs that don't do what their authors wanted, told to a real operator on the cluster in memory."""
 
 from __future__ import annotations
 
@@ -204,6 +204,18 @@ async def _edit(world: World) -> None:
     await _condition(world, "Accepted", "ImmutableFieldChanged")
 
 
+async def _away(world: World) -> None:
+    apply(_job())(world)
+    await _phase(world, "Running")
+    await asyncio.sleep(600)
+    world.lost.add("operator-a")
+    await asyncio.sleep(600)
+    world.lost.add("operator-a")
+    world.operators["operator-a"].kill()
+    world.kubelet.finish(_pod(world, 1), 1)
+    await asyncio.sleep(40)
+
+
 BROKEN = (
     Broken("The image can't be pulled", "ImagePullBackOff", "Check the image's name", _image),
     Broken("No node has enough GPUs", "Unschedulable", "add nodes that fit", _unschedulable),
@@ -218,4 +230,5 @@ BROKEN = (
     ),
     Broken("The name belongs to another pod", "belongs to somebody else", "Free the name", _name),
     Broken("An edit that a running job can't take", "image", "Take the change back", _edit),
+    Broken("The operator is away", "digits-worker-1 failed 43s ago", "tfgpu doctor", _away),
 )

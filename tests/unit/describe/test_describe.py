@@ -58,7 +58,11 @@ def condition(kind: str, status: str, reason: str, message: str) -> dict[str, st
 def test_nobody_looks_after_the_job() -> None:
     shown = told()
     assert "Not seen" in shown
-    assert "the operator is not running" in shown
+    why = "has not looked at it for 1h00m: it is not running, or does not watch this namespace"
+    assert why in " ".join(shown.split())
+    assert "tfgpu doctor" in shown
+    metadata = {"name": "digits", "creationTimestamp": "2026-01-01T00:59:50Z"}
+    assert "has not looked at it yet." in describe({**job("digits", worker=1), "metadata": metadata}, [], [], None, NOW)
 
 
 def test_a_job_that_is_set_aside_says_so_before_that_it_runs() -> None:

@@ -9,9 +9,12 @@ from typing import Any
 
 from tfgpujob import names
 from tfgpujob.core.observed.conditions import is_true
+from tfgpujob.core.observed.ownership import other_manager
 from tfgpujob.core.observed.snapshot import Object, Pod
 from tfgpujob.core.observed.trim import trim_pod
 
+AWAY_SECONDS = 20
+"""An operator that runs has written into the status before."""
 _EMPTY: Mapping[str, Any] = {}
 
 
@@ -68,6 +71,15 @@ def gather(
     trimmed.sort(key=lambda pod: (roles.index(pod.role), pod.index))
     about = [event for event in events if (event.get("involvedObject") or {}).get("uid") == uid]
     return Facts(job, tuple(trimmed), tuple(about), None if nodes is None else tuple(nodes), now)
+
+
+def unseen_seconds(job: Object, now: datetime) -> float:
+    """For how long the operator has not looked at the job, if that is longer than it ever takes; else 0."""
+    created = moment(job["metadata"].get("creationTimestamp"))
+    if created is None or (job.get("status") or _EMPTY).get("conditions") or other_manager(job)[1]:
+        return 0
+    seconds = (now - created).total_seconds()
+    return seconds if seconds > AWAY_SECONDS else 0
 
 
 def moment(text: str | None) -> datetime | None:

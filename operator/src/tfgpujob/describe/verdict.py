@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from tfgpujob.core.observed.ownership import is_dispatched, other_manager
 from tfgpujob.core.observed.waiting import names_what_lacks, telling
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice
-from tfgpujob.describe.facts import Facts
-from tfgpujob.names import MULTIKUEUE, Condition, Reason
+from tfgpujob.describe.facts import AWAY_SECONDS, Facts, moment, unseen_seconds
+from tfgpujob.names import MULTIKUEUE, Condition, Reason, Role
+from tfgpujob.units import duration
 
 _LOG_CAUSES: Final = frozenset(
     {
@@ -28,6 +30,9 @@ _LOG_CAUSES: Final = frozenset(
     }
 )
 """Failures of which the replica's log says more."""
+
+_TIMES: Final = frozenset({"time", "lastTransitionTime"})
+"""Keys of what has happened; others name what is to come."""
 
 _OBSTACLES: Final = frozenset(
     {
@@ -58,6 +63,7 @@ def find_verdict(facts: Facts) -> Verdict:
         _set_aside,
         _refused,
         _ended,
+        _operator_away,
         _waiting_in_a_queue,
         _suspended,
         _elsewhere,
@@ -95,14 +101,35 @@ def _unseen(facts: Facts) -> Verdict | None:
     if dispatched:
         text = "spec.managedBy leaves it to MultiKueue, and the operator has not written its Workload yet."
         return Verdict("Not seen", text, ("If this lasts: does the operator run, and is kueue.enabled in its chart?",))
-    return Verdict(
-        "Not seen",
-        "The operator has not looked at it yet.",
-        (
-            "If this lasts, the operator is not running, or does not watch this namespace.",
-            "kubectl get lease,deployment -A -l app.kubernetes.io/name=tfgpujob",
-        ),
-    )
+    if seconds := unseen_seconds(facts.job, facts.now):
+        text = f"The operator has not looked at it for {duration(seconds)}: it is not running, or does not watch this"
+        return Verdict("Not seen", f"{text} namespace.", ("tfgpu doctor",))
+    return Verdict("Not seen", "The operator has not looked at it yet.")
+
+
+def _operator_away(facts: Facts) -> Verdict | None:
+    """A failure that the status would have by now. An evaluator's stops nothing, so its pod may stay."""
+    written = _last_written(facts.status)
+    for pod in facts.pods:
+        failed = pod.termination is not None and pod.termination.exit_code and pod.role != Role.EVALUATOR
+        ended = moment(pod.termination.finished_at) if failed and pod.termination is not None else None
+        if ended is None or pod.deleting:
+            continue
+        seconds = (facts.now - ended).total_seconds()
+        if seconds > AWAY_SECONDS and (written is None or written < ended):
+            text = f"{pod.name} failed {duration(seconds)} ago, and the operator has not written anything since."
+            return Verdict(f"{_phase(facts)}, the operator is away", text, ("tfgpu doctor", _logs(facts)))
+    return None
+
+
+def _last_written(status: Any) -> datetime | None:
+    """The newest time that the operator has put into the status."""
+    if isinstance(status, Mapping):
+        told = [moment(value) for key, value in status.items() if key in _TIMES and isinstance(value, str)]
+        found = [*told, *map(_last_written, status.values())]
+    else:
+        found = list(map(_last_written, status)) if isinstance(status, list) else []
+    return max((at for at in found if at is not None), default=None)
 
 
 def _set_aside(facts: Facts) -> Verdict | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from tfgpujob.cli.output import Format, data, table
 from tfgpujob.cli.rows import show
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.core.observed.snapshot import Object
+from tfgpujob.describe.facts import unseen_seconds
 from tfgpujob.exits import CliError
 from tfgpujob.local.folder import RUNS, Folder, runs, shown
 
@@ -36,6 +38,9 @@ def command(*, all_namespaces: bool, local: bool, form: Format, context: str | N
     with connected(context, namespace) as client:
         jobs = client.list(all_namespaces=all_namespaces)
         show(jobs, form, namespaces=all_namespaces)
+        if unseen := [job.name for job in jobs if unseen_seconds(job.raw, datetime.now(UTC))]:
+            what = f"note: the operator has not looked at {', '.join(unseen)}: it is not running, or does not watch"
+            click.echo(f"{what} this namespace; see tfgpu doctor", err=True)
         if not jobs:
             where = "the cluster" if all_namespaces else f"the namespace {client.namespace}; -A shows those of all"
             click.echo(f"there is no job in {where}", err=True)
