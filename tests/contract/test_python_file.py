@@ -56,6 +56,8 @@ LOOPS = {
     "with tf.GradientTape() as tape: ...\nnet.fit(1)": Kind.SCRIPT,
     "strategy = tf.distribute.MirroredStrategy()\nstrategy.run(step)": Kind.LOOP,
     "subprocess.run('ls')\nnet.predict(1)": Kind.SCRIPT,
+    "tf.distribute.experimental.ParameterServerStrategy(resolver)\nnet.fit(1)": Kind.SERVED_SCRIPT,
+    "s = tf.distribute.ParameterServerStrategy if ps else tf.distribute.MirroredStrategy\nnet.fit(1)": Kind.SCRIPT,
     "import tfgpujob_trainer as tfgpu": Kind.LOOP,
     "tf.distribute.coordinator.ClusterCoordinator(strategy)": Kind.COORDINATOR,
     "from loops import train\ntrain()": Kind.LOOP,

@@ -112,10 +112,10 @@ def job_without_code(
 ) -> dict[str, Any]:
     """A TFGPUJob that trains `file`, which is already where it runs. The arguments are those of `job_of_file`."""
     single = Strategy.MIRRORED if gpus > 1 else Strategy.ONE_DEVICE
-    coordinates = kind_of(file) is Kind.COORDINATOR
+    served = kind_of(file) in {Kind.COORDINATOR, Kind.SERVED_SCRIPT}
     several = Strategy.MULTI_WORKER_MIRRORED if workers > 1 else single
-    chosen = strategy or (Strategy.PARAMETER_SERVER if coordinates else several)
-    servers = {"ps": {"replicas": 1}} if chosen is Strategy.PARAMETER_SERVER and coordinates else {}
+    chosen = strategy or (Strategy.PARAMETER_SERVER if served else several)
+    servers = {"ps": {"replicas": 1}} if chosen is Strategy.PARAMETER_SERVER else {}
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
@@ -142,7 +142,7 @@ def job_of_file(
     `code_map` does.
 
     `gpus` are those of each worker. `strategy` None: OneDevice, Mirrored for several GPUs, MultiWorkerMirrored for
-    several workers, ParameterServer with one ps for a file that has a ClusterCoordinator.
+    several workers, ParameterServer with one ps for a file that has a ClusterCoordinator or a ParameterServerStrategy.
 
     `trainer` has the rest of spec.trainer: globalBatchSize, epochs, params, …
     """

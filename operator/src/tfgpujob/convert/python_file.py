@@ -24,6 +24,7 @@ _LOOPS: Final = frozenset(
 )
 """Names of what hand-written training loops are made of."""
 _COORDINATORS: Final = frozenset({"ClusterCoordinator"})
+_SERVED: Final = "ParameterServerStrategy"
 _LIBRARY: Final = "tfgpujob_trainer"
 
 
@@ -32,6 +33,7 @@ class Kind(StrEnum):
 
     MODULE = "a module with model() and data()"
     SCRIPT = "a script, whose fit(), evaluate() and predict() the trainer does"
+    SERVED_SCRIPT = "a script for parameter servers, whose fit(), evaluate() and predict() the trainer does"
     LOOP = "a program with a training loop of its own, which runs as it is"
     COORDINATOR = "a program with a ClusterCoordinator of its own, which runs as it is"
 
@@ -50,14 +52,16 @@ def kind_of(file: Path) -> Kind:
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return Kind.MODULE
     trees = [tree, *(one for _, one in _imported(file, tree))]
+    names = {name for one in trees for name in _names(one)}
     if not any(_calls(one, ("fit",)) for one in trees):
-        names = {name for one in trees for name in _names(one)}
         if names & _COORDINATORS:
             return Kind.COORDINATOR
         if names & _LOOPS or _LIBRARY in names or ("run" in names and any(n.endswith("Strategy") for n in names)):
             return Kind.LOOP
     if any(_calls(one) for one in trees):
-        return Kind.SCRIPT
+        # One that names others too chooses among them.
+        served = {name for name in names if name.endswith("Strategy")} == {_SERVED}
+        return Kind.SERVED_SCRIPT if served else Kind.SCRIPT
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise ValueError(
         f"{file.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself: define model() and "
