@@ -6,11 +6,12 @@ import json
 import runpy
 import subprocess
 import sys
+import tempfile
 
 import pytest
 import tensorflow as tf
 
-from tfgpujob_trainer import main
+from tfgpujob_trainer import main, own_program
 from tfgpujob_trainer.contract import entrypoint
 from tfgpujob_trainer.contract.exits import (
     ConfigError,
@@ -46,6 +47,7 @@ def error(cls, message="x"):
         (error(tf.errors.DeadlineExceededError), True, 160),
         (error(tf.errors.InternalError, "Collective ops is aborted by: gone"), True, 160),
         (error(tf.errors.InternalError, "a bug"), True, 1),
+        (error(tf.errors.UnavailableError, "Collective ops is aborted by: NCCL: invalid usage (run with X)"), True, 1),
         (error(tf.errors.UnavailableError), False, 1),
         (TimeoutError("x"), True, 1),
     ],
@@ -142,6 +144,14 @@ def test_an_interrupt_before_anybody_listens_is_a_stop(monkeypatch, capsys):
     monkeypatch.setattr(main, "train", interrupted)
     assert main.main([]) == 143
     assert "stopped by ^C before training began" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("begin", [lambda: main.main(["--config", "x.json"]), lambda: own_program.main(["true"])])
+def test_a_container_without_a_folder_for_temporary_files(begin, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc"])
+    assert begin() == 2
+    assert "mount an emptyDir at /tmp" in capsys.readouterr().err
 
 
 def interrupted(_):

@@ -65,6 +65,10 @@ for batch in data:
 print("replicas", strategy.num_replicas_in_sync, "loss", f"{float(loss):.1f}", flush=True)
 open("model.txt", "w").write("trained")
 """
+LATE = """
+import json, os, time
+time.sleep(3 * json.loads(os.environ["TF_CONFIG"])["task"]["index"])  # it saves, say
+"""
 COORDINATOR = """
 import tensorflow as tf
 
@@ -174,13 +178,14 @@ def test_a_program_does_not_set_another_tf_config(jobs, set_to, refused, monkeyp
     [
         (loop(), ["--gpus", "2"], 0, f"replicas 2 loss {last_loss():.1f}"),
         (loop("MultiWorkerMirroredStrategy"), ["--workers", "2"], 0, f"replicas 2 loss {last_loss():.1f}"),
+        (loop("MultiWorkerMirroredStrategy") + LATE, ["--workers", "2"], 0, f"replicas 2 loss {last_loss():.1f}"),
         (COORDINATOR, ["--workers", "2"], 0, "total 8.0"),
         ("import tensorflow as tf\nwith tf.GradientTape(): ...", ["--workers", "2"], 0, "a model of its own"),
         (loop(run="experimental_run_v2"), [], 1, "write strategy.run( there"),
         (f"import os\nos.environ['TF_CONFIG'] = '{TWO}'\n" + loop("MultiWorkerMirroredStrategy"),
          ["--workers", "2"], 1, "the program sets TF_CONFIG at train.py:2"),
     ],
-    ids=["devices", "workers", "coordinator", "alone", "run_v2", "TF_CONFIG"],
+    ids=["devices", "workers", "one is late", "coordinator", "alone", "run_v2", "TF_CONFIG"],
 )  # fmt: skip
 def test_one_command_runs_a_loop(text, flags, code, said, tmp_path):
     (tmp_path / "train.py").write_text(text)
@@ -195,3 +200,5 @@ def test_one_command_runs_a_loop(text, flags, code, said, tmp_path):
     assert "of its own, which runs as it is" in printed
     assert (tmp_path / "model.txt").exists() is ("replicas" in said)
     assert "Traceback" not in printed
+    logs = "".join(file.read_text() for file in tmp_path.glob("runs/*/logs/*.log"))
+    assert code or "StartAbort" not in logs

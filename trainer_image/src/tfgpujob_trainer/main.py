@@ -53,6 +53,7 @@ def train(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     last_lines: Sequence[str] = ()
     try:
+        checks.check_temporary_folder()
         settings = config.load(options.config, options.set)
         environments = environment.processes(os.environ)
         env = environment.read(environments[0])

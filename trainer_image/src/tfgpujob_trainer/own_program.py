@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from tfgpujob_trainer.contract import own_program
+from tfgpujob_trainer.contract.checks import check_temporary_folder
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, TrainerError, classify
 from tfgpujob_trainer.supervise.own_rounds import run_in_rounds
 from tfgpujob_trainer.supervise.pod_end import end_pod
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = sys.argv[1:] if arguments is None else arguments
     last_lines: Sequence[str] = ()
     try:
+        check_temporary_folder()
         env = own_program.environment(os.environ)
         _check(command)
         outcome, last_lines = run_in_rounds(command, env)

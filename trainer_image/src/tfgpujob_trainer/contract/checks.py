@@ -5,6 +5,7 @@ The API's rules refuse the same, so that no pod starts for it; tests/contract ho
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 
 from tfgpujob_trainer.contract.environment import Environment
@@ -30,6 +31,15 @@ TECHNIQUE_FIELDS: dict[str, tuple[str, Callable[[TrainerConfig], bool]]] = {
     "data without an end": ("data.stepsPerEpoch", lambda c: c.data.steps_per_epoch is not None),
 }
 """Techniques of SUPPORT that fields of spec.trainer ask for; the compiled model asks for the others."""
+
+
+def check_temporary_folder() -> None:
+    """Raise ConfigError if there is none: Python and TensorFlow, which need it, do not say so."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        fix = "mount an emptyDir at /tmp, which a container with readOnlyRootFilesystem needs"
+        raise ConfigError("no folder for temporary files can be written to", fix) from error
 
 
 def check(settings: TrainerConfig, env: Environment) -> None:

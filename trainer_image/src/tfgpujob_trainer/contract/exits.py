@@ -124,6 +124,8 @@ class NotFiniteError(TrainerError):
 
 _PEER_ERRORS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
 _PEER_WORDS = ("Collective ops is aborted", "ncclRemoteError", "ncclSystemError", "coordination service")
+_NCCL_REFUSES = re.compile("nccl.{0,20}invalid usage|ncclInvalidUsage", re.IGNORECASE)
+_NCCL_FIX = "give each process a GPU of its own, or set the communication to RING; NCCL_DEBUG=WARN has NCCL say more"
 _MEMORY_ERRORS = {"ResourceExhaustedError", "MemoryError"}
 _IDLE = ("/threading.py", "/concurrent/futures/thread.py", "/selectors.py", " in _read_ahead")
 """Where a thread without work is."""
@@ -164,14 +166,22 @@ def classify(error: BaseException, *, has_peers: bool) -> Outcome:
         return Outcome(code=ExitCode.FAILED, cause="DiskFull", message=f"the disk is full: {text}", fix=_disk_fix(text))
     if names & _MEMORY_ERRORS or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return out_of_memory(text, measure(os.getpid()))
-    if has_peers and "OpError" in names and (names & _PEER_ERRORS or any(w in str(error) for w in _PEER_WORDS)):
+    # No peer is lost then: it would end so each time.
+    refused = "OpError" in names and _NCCL_REFUSES.search(str(error)) is not None
+    if (
+        has_peers
+        and not refused
+        and "OpError" in names
+        and (names & _PEER_ERRORS or any(w in str(error) for w in _PEER_WORDS))
+    ):
         return Outcome(
             code=ExitCode.PEER_FAILURE,
             cause="PeerFailure",
             message=f"a peer failed or stopped answering: {text}",
             fix="see the other workers' last lines; this end is retried",
         )
-    fix = _PACKAGE_FIX if "ModuleNotFoundError" in names else "; ".join(getattr(error, "__notes__", ()))
+    known = _PACKAGE_FIX if "ModuleNotFoundError" in names else _NCCL_FIX if refused else ""
+    fix = known or "; ".join(getattr(error, "__notes__", ()))
     message = f"{type(error).__name__}: {text}{users_place(error)}"
     return Outcome(code=ExitCode.FAILED, cause="Exception", message=message, fix=fix)
 

@@ -16,7 +16,7 @@ from tfgpujob_trainer.cluster.strategy import build_strategy, resolve_peers
 from tfgpujob_trainer.contract.exits import ConfigError, TrainerError
 from tfgpujob_trainer.contract.own_program import environment
 from tfgpujob_trainer.own_loop.supervised import SupervisedStatus, new_status
-from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.log import say, say_once
 from tfgpujob_trainer.reporting.progress_endpoint import serve
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Task:
                 "use tf.distribute.ParameterServerStrategy; report() works on the chief",
             )
         try:
-            devices = prepare_devices(self.env, seed=None, deterministic=False, say=say)
+            devices = prepare_devices(self.env, seed=None, deterministic=False, say=say_once)
         except RuntimeError as error:
             if "initialized" not in str(error):
                 raise

@@ -20,6 +20,7 @@ from unittest import mock
 import keras
 
 from tfgpujob_trainer.cluster.devices import prepare_devices
+from tfgpujob_trainer.cluster.leaving import leave_together
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import listening
 from tfgpujob_trainer.contract import config, own_program, script
@@ -28,7 +29,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, TrainerError, users_traceback
 from tfgpujob_trainer.own_loop.supervised import new_status
 from tfgpujob_trainer.parameter_server.serve import start_server
-from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.log import say, say_once
 from tfgpujob_trainer.script import folder
 from tfgpujob_trainer.script.causes import with_cause
 from tfgpujob_trainer.script.place import place_in
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
     sys.excepthook = _print
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
-    prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
+    prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say_once)
     env = folder.enter(settings, env)
     path = env.code_directory / settings.entrypoint
     if env.serves and not script.starts_a_server(path):
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str]) -> None:
             mock.patch.object(sys, "path", [str(path.parent), *sys.path]),
         ):
             runpy.run_path(str(path), run_name="__main__")
+        leave_together()
     except Exception as error:
         # It says of an exception what it is; a program that uses the library has its own.
         new_status(has_peers=env.has_peers)
