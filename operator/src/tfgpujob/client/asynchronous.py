@@ -58,9 +58,9 @@ class AsyncClient:
         `replace` deletes a job of that name first, with its pods, whatever its state. If the new job would be refused,
         ApiError is raised before that.
 
-        `others` are objects that it needs, made before it. A ConfigMap belongs to the job from then on and goes with
-        it; one that is there already is refused, unless it is immutable and holds the same. What else is there already
-        stays as it is. If one of them can't be made, there is no job.
+        `others` are objects that it needs, created before it. A ConfigMap is owned by the job and deleted with it; an
+        existing one is refused, unless it is immutable and has the same data. Other existing objects are left
+        unchanged. If one of them can't be created, the job isn't created either.
         """
         check(job)
         namespace = job["metadata"].get("namespace") or self.namespace
@@ -81,7 +81,9 @@ class AsyncClient:
         return await self._server.send("GET" if body is None else "POST", path, query=query, body=body)
 
     async def absent_claims(self, job: Job) -> Sequence[str]:
-        """Which PersistentVolumeClaims that the job needs are not there; of those that may not be read, none."""
+        """The PersistentVolumeClaims that the job needs and that don't exist. Claims that the caller may not read count
+        as existing.
+        """
         absent = []
         for claim in job.claims:
             try:
@@ -130,12 +132,12 @@ class AsyncClient:
         return await self._set_suspend(name, namespace, on=True)
 
     async def resume(self, name: str, namespace: str | None = None) -> Job:
-        """Go on from the last checkpoint."""
+        """Continue from the last checkpoint."""
         return await self._set_suspend(name, namespace, on=False)
 
     async def scale(self, name: str, workers: int, namespace: str | None = None) -> Job:
-        """Go on with so many workers; of an elastic job also while it runs. Raises InvalidJobError if it can't have so
-        many, before anything is sent.
+        """Set the number of workers; an elastic job is resized while it runs. Raises InvalidJobError before anything is
+        sent if the job can't have that many.
         """
         spec = (await self.get(name, namespace)).raw["spec"]
         worker = {**(spec["replicaSpecs"].get("worker") or {}), "replicas": workers}
@@ -147,9 +149,9 @@ class AsyncClient:
     async def restart(self, name: str, namespace: str | None = None, *, timeout_seconds: float | None = None) -> Job:
         """Stop all pods and start them again, from the last checkpoint; budgets and history stay.
 
-        A finished job never runs again, so it is deleted and created anew with the same spec, and its ConfigMaps pass
-        to the new one. A spec that would be refused today raises InvalidJobError or ApiError before anything is
-        deleted. Raises TimeoutError when the pods of a job that runs are not gone in time; it is then left suspended.
+        A finished job never runs again, so it is deleted and created again with the same spec and the same ConfigMaps.
+        A spec that would be refused today raises InvalidJobError or ApiError before anything is deleted. Raises
+        TimeoutError when the pods of a running job are not gone in time; the job then stays suspended.
         """
         async with asyncio.timeout(timeout_seconds):
             job = await self.get(name, namespace)
@@ -182,7 +184,7 @@ class AsyncClient:
         return await self._server.items(paths.core(namespace or self.namespace, "events"), query)
 
     async def nodes(self) -> Sequence[Object] | None:
-        """The nodes of the cluster; None where one may not see them."""
+        """The nodes of the cluster; None if the caller may not list them."""
         try:
             return await self._server.items("/api/v1/nodes")
         except ApiError as error:
@@ -200,10 +202,10 @@ class AsyncClient:
         role: str | None = None,
         index: int | None = None,
     ) -> AsyncIterator[LogLine]:
-        """What all replicas print, or those of one role, or the one of that index.
+        """The log lines of all replicas, of those of one role, or of the one with that index.
 
-        `follow` goes on as they print and through restarts, until the job has finished. `tail`: begin with so many
-        lines of each pod.
+        `follow` yields lines as they are written, through restarts, until the job has finished. `tail`: start with this
+        many lines of each pod.
         """
         batches = self.log_batches(name, namespace, follow=follow, tail=tail, role=role, index=index)
         async for lines in batches:
@@ -220,7 +222,7 @@ class AsyncClient:
         role: str | None = None,
         index: int | None = None,
     ) -> AsyncIterator[Sequence[LogLine]]:
-        """As `logs`, as many lines at a time as there are: for who reads logs of gigabytes."""
+        """As `logs`, in batches of the lines that are available, for logs of gigabytes."""
         job = await self.get(name, namespace)
 
         async def look() -> View:
@@ -232,7 +234,7 @@ class AsyncClient:
                 if error.code != MISSING:
                     raise
                 ended = True
-            # After the job: pods of an ended one change no more.
+            # Read after the job, because the pods of a finished job don't change.
             pods = replicas_of(job.uid, await self.pods(name, namespace), role, index)
             return View(pods, ended or job.finished)
 
@@ -249,9 +251,9 @@ class AsyncClient:
         return await usage(self._connection, job, await self.pods(name, namespace))
 
     async def series(self, name: str, namespace: str | None = None) -> Series:
-        """The curves of the training: loss, metrics, seconds of a step, by name; empty where nobody knows them.
+        """The curves of the training by name: loss, metrics, seconds of a step. Empty if they are not known.
 
-        A trainer that runs tells them; of one that has ended they are read from its log, as far as its pod is kept.
+        A running trainer is asked for them. After its end they are read from the log, if the pod still exists.
         """
         job = await self.get(name, namespace)
         pods = replicas_of(job.uid, await self.pods(name, namespace), None, None)
@@ -298,9 +300,9 @@ class AsyncClient:
     async def check_gpus(
         self, *, image: str, gpus: int = 1, node: str | None = None, timeout_seconds: float = 120
     ) -> AsyncIterator[GpuCheck]:
-        """Run a pod that computes on GPUs of one node, until it says what it has found; it is deleted then.
+        """Run a pod that computes on GPUs of one node and yield its state until it reports its result; then delete it.
 
-        `image`: the trainer's. `node`: by its hostname; None: where the scheduler finds them. Raises PodError.
+        `image`: the trainer's. `node`: by its hostname; None: the scheduler chooses. Raises PodError.
         """
         pod = gpu_pod(paths.checked(self.namespace), image, gpus, node)
         async with contextlib.aclosing(run_gpu_pod(self._server, pod, timeout_seconds)) as states:

@@ -1,6 +1,6 @@
-"""The ConfigMaps that a job is submitted with: there before the job, and the job's from then on.
+"""The ConfigMaps that a job is submitted with: created before the job, then owned by it.
 
-The other way round, the job's pods could run what somebody else has put under that name meanwhile.
+If the job were created first, its pods could run code that another user has put under that name.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class _Held(NamedTuple):
 async def submit_with(
     server: Server, jobs_path: str, body: Object, maps: Sequence[tuple[str, Object]], *, old: Job | None = None
 ) -> Job:
-    """Create the ConfigMaps, each with the path of its collection, then the job, and give them to it. The `old` job,
-    which has the name, is deleted before.
+    """Create the ConfigMaps, each with the path of its collection, then the job, and make it their owner. The `old` job
+    of that name is deleted first.
 
-    Raises ApiError. Whatever was refused, there is no job then, and none of them that was not there before.
+    Raises ApiError. After a refusal neither the job nor any ConfigMap that was created here is left.
     """
     held: list[_Held] = []
     made: Job | None = None
@@ -45,7 +45,7 @@ async def submit_with(
             owners = [owner for owner in found if old is None or owner["uid"] != old.uid]
             await server.patch(config_map.path, {"metadata": {"ownerReferences": [*owners, made.owner_reference]}})
     except BaseException as error:
-        # Also when it is interrupted: a job whose ConfigMaps are not its own would leave them behind.
+        # Also when this is interrupted: ConfigMaps without an owner would stay when the job is deleted.
         with contextlib.suppress(ApiError):
             if made is not None:
                 await server.delete(f"{jobs_path}/{made.name}", uid=made.uid)
@@ -56,7 +56,7 @@ async def submit_with(
 
 
 async def _created(server: Server, collection: str, obj: Object) -> _Held:
-    """One that is there already is taken only if it holds the same and can't change any more."""
+    """An existing ConfigMap is used only if it is immutable and has the same data."""
     metadata = obj.get("metadata") or {}
     path = f"{collection}/{metadata.get('name')}"
     try:
@@ -81,5 +81,5 @@ def _content(obj: Object) -> Any:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """For certain: without an answer the job may be there all the same, and needs its code."""
+    """True if the job certainly doesn't exist. Without an answer it may exist, and needs its ConfigMaps."""
     return isinstance(error, ApiError) and not is_transient(error)

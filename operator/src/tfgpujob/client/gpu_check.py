@@ -27,13 +27,13 @@ _TMP: Final = "/tmp"  # noqa: S108 - a volume of the pod's own: the rest of its 
 
 @dataclass(frozen=True, slots=True)
 class GpuCheck:
-    """How it stands with the pod."""
+    """State of the pod."""
 
     pod: str
     node: str
-    """Empty until it has one."""
+    """Empty until the pod has a node."""
     waiting: str
-    """What it waits for; empty once it has ended."""
+    """What the pod waits for; empty once it has ended."""
     found: Object | None = None
     """What the trainer's gpu_doctor says, once it has ended."""
 
@@ -78,9 +78,10 @@ def gpu_pod(namespace: str, image: str, gpus: int, node: str | None) -> Object:
 
 
 async def run_gpu_pod(server: Server, pod: Object, seconds: float) -> AsyncGenerator[GpuCheck]:
-    """Make the pod; each change of how it stands, until it has ended and says what it found. Then it is deleted.
+    """Create the pod, yield each change of its state until it has ended with a result, then delete it.
 
-    Raises PodError when it takes longer than that, is deleted by somebody else, or ends without an answer.
+    Raises PodError when that takes longer than `seconds`, when another client deletes the pod, or when it ends without
+    a result.
     """
     name, deadline = pod["metadata"]["name"], time.monotonic() + seconds
     waits = f"the pod {name} waits after {seconds:.0f} s"

@@ -18,19 +18,19 @@ from tfgpujob.kube.lines import Part
 
 _ROLES = frozenset(map(str, names.Role))
 LOOK_SECONDS = 1.0
-"""How often new pods are looked for while following, and how long a broken stream rests."""
+"""Seconds between two lookups of new pods while following, and before a broken stream is opened again."""
 READ_TRIES = 5
-"""How often the log of an ended pod is asked for where its node gives no answer."""
+"""How often the log of an ended pod is requested while its node does not answer."""
 BYTES_AHEAD = 8 << 20
-"""How much is read before somebody takes it: a reader that is slow makes the pods' nodes wait, not memory."""
+"""Bytes that are read ahead of the consumer. A slow consumer makes the kubelets wait and takes no more memory."""
 STREAM_BYTES = 1 << 16
-"""How much of one pod's log is read before it is asked for."""
+"""Bytes of one pod's log that are read ahead."""
 LONGEST_LINE = 1 << 20
 """Bytes. A longer line comes in pieces: progress bars may write for hours without a newline."""
 
 PROGRESS_TAIL = 20_000
 PROGRESS_BYTES = 32 << 20
-"""How many of the last lines of an ended pod, and how much, is looked through for its curves."""
+"""Lines and bytes at the end of an ended pod's log that are searched for its curves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class LogLine:
     attempt: int
     text: str
     ends: bool = True
-    """False: the next of this pod goes on with the same line."""
+    """False: the pod's next item continues the same line."""
 
 
 Lines = Sequence[LogLine]
@@ -51,7 +51,7 @@ Lines = Sequence[LogLine]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What `Follower` is told of the job at each look."""
+    """The job as `Follower` sees it at one lookup."""
 
     pods: Sequence[Object]
     ended: bool
@@ -95,9 +95,9 @@ class _Stream:
     pod: Pod
     task: asyncio.Task[None] | None = None
     position: Position = field(default_factory=Position)
-    """Where to go on when the stream breaks."""
+    """Where to continue when the stream breaks."""
     through: bool = False
-    """It is read to its end: the last stream was begun when the pod had ended, and came to its own."""
+    """True once the log is read to its end: the last stream was opened after the pod had ended, and was complete."""
     failures: int = 0
     """How often in a row there was no answer, or one that may be another next time."""
     unread: ApiError | None = None
@@ -127,7 +127,7 @@ async def read_logs(connection: Connection, pods: Sequence[Object], tail: int | 
 
 
 class _Room:
-    """For so many bytes. More than that is let in alone."""
+    """Capacity in bytes. An item that is larger is admitted alone."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -152,18 +152,17 @@ class Follower:
     connection: Connection
     look: Callable[[], Awaitable[View]]
     tail: int | None = None
-    """Begin with so many lines of each pod that is there already; all if None."""
+    """Start with this many lines of each existing pod; None: all lines."""
     _lines: asyncio.Queue[tuple[Lines, int] | None] = field(default_factory=asyncio.Queue)
-    """And how many bytes they have."""
+    """Lines and their size in bytes."""
     _room: _Room = field(default_factory=lambda: _Room(BYTES_AHEAD))
     _streams: dict[str, _Stream] = field(default_factory=dict)
-    """By the pod's uid. Of one that is gone nothing is kept, but that it could not be read."""
+    """By the pod's uid. A deleted pod is forgotten, unless its log could not be read."""
 
     async def lines(self) -> AsyncIterator[Lines]:
-        """As many lines at a time as there are. Raises ApiError when the cluster refuses, or at the end, if a pod could
-        not be read to its own.
+        """The lines, in batches of those that are available. A connection that breaks is opened again.
 
-        A connection that breaks is made again.
+        Raises ApiError when the cluster refuses, or at the end if the log of a pod could not be read to its end.
         """
         watching = asyncio.create_task(self._watch())
         try:
@@ -191,7 +190,7 @@ class Follower:
             self._lines.put_nowait(None)
 
     async def _join(self, group: asyncio.TaskGroup) -> bool:
-        """Read what is new; True when nothing new will come."""
+        """Read what is new; True when there will be no more."""
         try:
             view = await self.look()
         except ApiError as error:
@@ -201,7 +200,7 @@ class Follower:
         reading = {}
         for pod in view.pods:
             record = trim_pod(pod)
-            # A parameter server that is kept after the end would go on for ever.
+            # The log of a parameter server that is kept after the end never ends.
             if not _has_begun(pod) or (view.ended and not record.termination):
                 continue
             stream = reading[record.uid] = self._streams.setdefault(record.uid, _Stream(record))
@@ -217,7 +216,7 @@ class Follower:
         return all(stream.through for stream in reading.values())
 
     def _forget(self, there: set[str]) -> None:
-        """Pods of a job that starts again and again are gone when they have been read."""
+        """Drop the streams of deleted pods that have been read: a job that restarts often would fill the memory."""
         over = [
             uid
             for uid, stream in self._streams.items()
@@ -227,7 +226,7 @@ class Follower:
             del self._streams[uid]
 
     async def _read(self, stream: _Stream, pod: Object, *, ended: bool) -> None:
-        """Until the container ends or the stream breaks; the next look goes on from there."""
+        """Read until the container ends or the stream breaks; the next lookup continues from there."""
         query = {"follow": "true", "timestamps": "true"}
         if since := stream.position.since():
             query["sinceTime"] = since
@@ -238,10 +237,10 @@ class Follower:
                 stream.failures = 0
                 size = sum(len(part.text) for part in parts)
                 await self._room.take(size)
-                # With no wait in between: what counts as read is in the queue.
+                # No await in between: what counts as read is in the queue.
                 found = [new for part in parts if (new := stream.position.new(part)) is not None]
                 self._lines.put_nowait(([_line(stream.pod, part) for part in found], size))
-            # A server that goes down ends streams too, and a pod may have ended since: it is read once more from here.
+            # A stream also ends when a server shuts down, and the pod may have ended since: read once more from here.
             stream.through, stream.unread = ended, None
         except ApiError as error:
             if error.code in {NOT_STARTED, MISSING}:
@@ -251,7 +250,7 @@ class Follower:
             if not is_transient(error):
                 raise
             stream.failures += 1
-            # Its node may be lost for good, and with it what the pod has said.
+            # The node may be lost for good, and the log with it.
             stream.through, stream.unread = ended and stream.failures >= READ_TRIES, error
 
 

@@ -1,4 +1,4 @@
-"""A pod of the caller's own, made with the caller's rights: there for as long as somebody waits for it."""
+"""A pod that the client creates with the caller's rights and deletes after use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfgpujob.kube.errors import MISSING, ApiError, is_transient
 from tfgpujob.units import counted
 
 PARTING_SECONDS: Final = 5.0
-"""How long it is tried to delete the pod."""
+"""How long the deletion of the pod is tried."""
 _RETRY_SECONDS: Final = 1.0
 CONFINED: Final = {
     "allowPrivilegeEscalation": False,
@@ -28,7 +28,7 @@ CONFINED: Final = {
 
 @asynccontextmanager
 async def made(connection: Connection, pod: Object) -> AsyncIterator[str]:
-    """Make the pod; its path. It is deleted at the end. Raises PodError if it can't be."""
+    """Create the pod and yield its path; delete it at the end. Raises PodError if it can't be created or deleted."""
     pods = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
     creating = asyncio.create_task(connection.send("POST", pods, body=pod))
     path = f"{pods}/{pod['metadata']['name']}"
@@ -47,7 +47,9 @@ def waits_for(pod: Object) -> str:
 
 
 async def _delete(connection: Connection, pod: Object, path: str, creating: asyncio.Task[Object]) -> None:
-    """Once its creation is answered: a delete that overtook it would find nothing, and the pod would stay."""
+    """Wait for the answer to the creation first: a delete that arrived earlier would find nothing, and the pod would
+    stay.
+    """
     await asyncio.wait({creating})
     if _was_refused(creating.exception()):
         return
@@ -69,5 +71,5 @@ async def _delete(connection: Connection, pod: Object, path: str, creating: asyn
 
 
 def _was_refused(error: BaseException | None) -> bool:
-    """For certain: a request without an answer may have made the pod all the same."""
+    """True if the pod certainly doesn't exist: a request without an answer may have created it."""
     return isinstance(error, ApiError) and not is_transient(error)

@@ -1,8 +1,8 @@
-"""How far the log of a pod has been read, so that a stream that broke off goes on there: no line lost, none twice.
+"""The position in the log of a pod, so that a broken stream continues without losing or repeating a line.
 
-The kubelet takes a time to begin from, in whole seconds, and gives all lines that are not older, in the order in which
-they were written. What has been read before is known by where it stands, not by its time alone: two lines may have the
-same time, and the clock of a node may be set back.
+The kubelet takes a start time in whole seconds and returns all lines that are not older, in the order of writing. Times
+alone don't identify a line: two lines may have the same time, and a node's clock may be set back. So the position
+counts lines, too.
 """
 
 from __future__ import annotations
@@ -15,44 +15,44 @@ from typing import Final
 from tfgpujob.kube.lines import Part
 
 MARGIN: Final = timedelta(seconds=10)
-"""So much is read again: a clock that is set back by less than this loses nothing."""
+"""This much is read again: a clock that is set back by less loses no line."""
 _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
 
 
 @dataclass(slots=True)
 class Position:
-    """After which line of a log, of lines that begin with their time, as the kubelet writes it."""
+    """The last line that was read of a log whose lines begin with their time, as the kubelet writes it."""
 
     last: str = ""
-    """Time of the line that was read last, as `_comparable`; empty before the first."""
+    """Time of the last line, as `_comparable` gives it; empty before the first."""
     _same: int = 0
-    """Lines in a row with this time."""
+    """Number of consecutive lines with this time."""
     _highest: str = ""
     """The latest time of any line."""
     _given: int = 0
     """Bytes of the last line that were read."""
     _open: bool = False
-    """The last line had not come to its end."""
+    """True: the last line was not complete."""
     _old: bool = False
-    """What comes has been read before."""
+    """True: the lines that arrive were read before."""
     _again: int = 0
-    """Of a stream that was resumed: lines with the time `last` that have come again."""
+    """In a resumed stream: lines with the time `last` that have arrived again."""
     _passed: int | None = None
-    """Of the last line, while it comes again: bytes that have come. None: it does not."""
+    """Bytes of the last line that have arrived again; None: it is not being repeated."""
 
     def since(self) -> str:
-        """For the query `sinceTime`; empty: from the beginning. `new` is for what this query brings."""
+        """Value for the query `sinceTime`; empty: from the beginning. Pass the answer to `new`."""
         self._old, self._again, self._passed = bool(self.last), 0, None
         return _earlier(self.last) if self.last else ""
 
     def new(self, part: Part) -> Part | None:
-        """What of this part has not been read before, without its time; None: nothing."""
+        """The part, without its time, if it was not read before; None if it was."""
         if not part.begins:
             return None if self._old else self._further(part)
         stamp, _, text = part.text.partition(b" ")
         time = _comparable(stamp.decode(errors="replace"))
         if not time:
-            # What the kubelet says itself, such as that there is no log any more.
+            # A message of the kubelet itself, such as that the log is gone.
             return None if self._old else part
         if self._old and self._is_old(time):
             return None
@@ -64,7 +64,7 @@ class Position:
         return self._further(part)
 
     def _is_old(self, time: str) -> bool:
-        """Whether what was read last is still to come, or is just coming."""
+        """True if the line read last has not arrived yet, or is just arriving."""
         if time == self.last:
             self._again += 1
             if self._again < self._same:
@@ -72,12 +72,12 @@ class Position:
             self._passed = 0
         elif not self._again and time <= self._highest:
             return True
-        # It has just gone by, or is not in the log any more.
+        # It has just passed, or is not in the log any more.
         self._old = False
         return False
 
     def _further(self, part: Part) -> Part | None:
-        """A part of the last line. Where that comes again, what the stream had broken off before."""
+        """A part of the last line. If the line is repeated, only what the broken stream had not delivered."""
         if self._passed is None:
             self._given += len(part.text)
             self._open = not part.ends
@@ -94,7 +94,9 @@ class Position:
 
 
 def _comparable(stamp: str) -> str:
-    """So that times sort as texts: RFC 3339 leaves zeros out, and a node may have another zone. Empty for no time."""
+    """The time in a form that sorts as text: RFC 3339 leaves out zeros, and a node may have another zone. Empty: no
+    time.
+    """
     found = _STAMP.fullmatch(stamp)
     if found is None:
         return ""

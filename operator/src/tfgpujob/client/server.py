@@ -33,7 +33,7 @@ class Server:
             try:
                 return await self.connection.send(method, path, **options)
             except ApiError as error:
-                # Only these were certainly not applied.
+                # Only a 429 was certainly not applied.
                 if error.code != 429 or error.retry_after is None:
                     raise
                 await asyncio.sleep(min(error.retry_after, BUSY_SECONDS))
@@ -106,7 +106,7 @@ class Server:
         raise ApiError(MISSING, "NotFound", f"this cluster knows no {kind} of {api_version}")
 
     async def _list(self, path: str, query: Mapping[str, str]) -> tuple[Sequence[Object], str]:
-        """All pages, and the version that they are of."""
+        """All pages, and the list's resourceVersion."""
         found: list[Object] = []
         page: ListPage | None = None
 
@@ -120,7 +120,7 @@ class Server:
         except ApiError as error:
             if error.code != EXPIRED or page is None:
                 raise
-            # The server has forgotten where we were: all at once takes it more, and can't be forgotten.
+            # The continue token has expired. A full list takes the server more work, but can't expire.
             page = ListPage.of(await self.send("GET", path, query={**query}))
             found = [*page.items]
         assert page is not None
@@ -128,5 +128,5 @@ class Server:
 
 
 def missing(job_name: str) -> ApiError:
-    """The error of the API server for it."""
+    """The API server's error for a job that doesn't exist."""
     return ApiError(MISSING, "NotFound", f'{names.PLURAL}.{names.GROUP} "{job_name}" not found')

@@ -1,4 +1,4 @@
-"""A finished job never runs again: in its place comes another of its name, with its spec and its ConfigMaps."""
+"""Restart of a finished job. It never runs again, so a new job of the same name, spec and ConfigMaps replaces it."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ _KEPT: Final = ("labels", "annotations")
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """`old` is gone, and what is to come in its place is known: from here on, only `create` keeps the job."""
+    """What is needed to create the new job. The old one is already deleted, so only `create` preserves the user's
+    spec.
+    """
 
     server: Server
     old: Job
     body: Object
     config_maps: Sequence[Object]
-    """Of the old job, as they were."""
+    """ConfigMaps of the old job, as they were."""
 
     @classmethod
     async def make_room(cls, server: Server, old: Job) -> Self:
-        """Delete the old job. Before that it raises InvalidJobError or ApiError, if the new one would be refused.
+        """Delete the old job. Raises InvalidJobError or ApiError before that, if the new one would be refused.
 
-        Nobody waits for its pods here, for meanwhile there would be no job: the operator starts none beside them.
+        This does not wait for the old pods: until the new job exists the spec is only in memory, and the operator
+        starts no new pods beside the old ones.
         """
         body = await _body(server, old)
         config_maps = await _release_config_maps(server, old)
         try:
             await server.delete(paths.job(old.namespace, old.name), uid=old.uid)
         except ApiError as error:
-            # Without an answer it may be gone, and would take what belongs to it along.
+            # Without an answer the job may be gone, and its garbage collection would take the ConfigMaps with it.
             for config_map in config_maps if error.code else ():
                 await _set_owners(server, config_map, _owners(config_map))
             raise
@@ -46,7 +49,7 @@ class Successor:
         return cls(server, old, body, config_maps)
 
     async def create(self) -> Job:
-        """Tried until there is an answer: with the job would go what its user has written."""
+        """Create the job. Retried until the API server answers, because the user's spec is kept only here."""
         path, lost = paths.jobs(self.old.namespace), False
         while True:
             try:
@@ -72,8 +75,8 @@ class Successor:
 
 
 async def replace(server: Server, old: Job, body: Object, config_maps: Sequence[Object]) -> None:
-    """Delete the old job, so that `body` can be created under its name. `config_maps` stay, though they be the old
-    job's. Before anything is deleted it raises ApiError, if the new job would be refused.
+    """Delete the old job, so that `body` can be created under its name. `config_maps` are kept, even those that the old
+    job owns. Raises ApiError before anything is deleted, if the new job would be refused.
     """
     await _try(server, body)
     for config_map in config_maps:
@@ -84,7 +87,7 @@ async def replace(server: Server, old: Job, body: Object, config_maps: Sequence[
 
 
 async def _body(server: Server, old: Job) -> Object:
-    """The same job to create once more, which the API server would take."""
+    """The job to be created again, as the API server accepts it."""
     kept = {key: old.raw["metadata"][key] for key in _KEPT if key in old.raw["metadata"]}
     body = {**old.raw, "metadata": {"name": old.name, "namespace": old.namespace, **kept}}
     body.pop("status", None)
@@ -94,14 +97,14 @@ async def _body(server: Server, old: Job) -> Object:
 
 
 async def _try(server: Server, body: Object) -> None:
-    """Raises ApiError if the API server would refuse the job. Under another name, for its own is taken."""
+    """Raises ApiError if the API server would refuse the job. A dry run under another name, as its own is in use."""
     metadata = {key: value for key, value in body["metadata"].items() if key != "name"}
     trial = {**body, "metadata": {"generateName": "restart-", **metadata}}
     await server.send("POST", paths.jobs(metadata["namespace"]), query={"dryRun": "All"}, body=trial)
 
 
 async def _release_config_maps(server: Server, old: Job) -> Sequence[Object]:
-    """Those of the job, as they were; they belong to it no more, so they outlive it."""
+    """Remove the job from the owners of its ConfigMaps, so that they outlive it. Returns them as they were."""
     found = await server.items(paths.core(old.namespace, "configmaps"))
     owned = [obj for obj in found if _owners(obj) != _owners(obj, without=old)]
     for obj in owned:

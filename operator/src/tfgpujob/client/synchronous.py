@@ -31,9 +31,9 @@ class Client(BlockingClient):
         `replace` deletes a job of that name first, with its pods, whatever its state. If the new job would be refused,
         ApiError is raised before that.
 
-        `others` are objects that it needs, made before it. A ConfigMap belongs to the job from then on and goes with
-        it; one that is there already is refused, unless it is immutable and holds the same. What else is there already
-        stays as it is. If one of them can't be made, there is no job.
+        `others` are objects that it needs, created before it. A ConfigMap is owned by the job and deleted with it; an
+        existing one is refused, unless it is immutable and has the same data. Other existing objects are left
+        unchanged. If one of them can't be created, the job isn't created either.
         """
         return self._run(self._client.submit(job, others, replace=replace))
 
@@ -42,7 +42,9 @@ class Client(BlockingClient):
         return self._run(self._client.ask(path, query=query, body=body))
 
     def absent_claims(self, job: Job) -> Sequence[str]:
-        """Which PersistentVolumeClaims that the job needs are not there; of those that may not be read, none."""
+        """The PersistentVolumeClaims that the job needs and that don't exist. Claims that the caller may not read count
+        as existing.
+        """
         return self._run(self._client.absent_claims(job))
 
     def get(self, name: str, namespace: str | None = None) -> Job:
@@ -76,21 +78,21 @@ class Client(BlockingClient):
         return self._run(self._client.suspend(name, namespace))
 
     def resume(self, name: str, namespace: str | None = None) -> Job:
-        """Go on from the last checkpoint."""
+        """Continue from the last checkpoint."""
         return self._run(self._client.resume(name, namespace))
 
     def scale(self, name: str, workers: int, namespace: str | None = None) -> Job:
-        """Go on with so many workers; of an elastic job also while it runs. Raises InvalidJobError if it can't have so
-        many, before anything is sent.
+        """Set the number of workers; an elastic job is resized while it runs. Raises InvalidJobError before anything is
+        sent if the job can't have that many.
         """
         return self._run(self._client.scale(name, workers, namespace))
 
     def restart(self, name: str, namespace: str | None = None, *, timeout_seconds: float | None = None) -> Job:
         """Stop all pods and start them again, from the last checkpoint; budgets and history stay.
 
-        A finished job never runs again, so it is deleted and created anew with the same spec, and its ConfigMaps pass
-        to the new one. A spec that would be refused today raises InvalidJobError or ApiError before anything is
-        deleted. Raises TimeoutError when the pods of a job that runs are not gone in time; it is then left suspended.
+        A finished job never runs again, so it is deleted and created again with the same spec and the same ConfigMaps.
+        A spec that would be refused today raises InvalidJobError or ApiError before anything is deleted. Raises
+        TimeoutError when the pods of a running job are not gone in time; the job then stays suspended.
         """
         return self._run(self._client.restart(name, namespace, timeout_seconds=timeout_seconds))
 
@@ -111,7 +113,7 @@ class Client(BlockingClient):
         return self._run(self._client.events(name, namespace))
 
     def nodes(self) -> Sequence[Object] | None:
-        """The nodes of the cluster; None where one may not see them."""
+        """The nodes of the cluster; None if the caller may not list them."""
         return self._run(self._client.nodes())
 
     def logs(
@@ -124,10 +126,10 @@ class Client(BlockingClient):
         role: str | None = None,
         index: int | None = None,
     ) -> Generator[LogLine, None, None]:
-        """What all replicas print, or those of one role, or the one of that index.
+        """The log lines of all replicas, of those of one role, or of the one with that index.
 
-        `follow` goes on as they print and through restarts, until the job has finished. `tail`: begin with so many
-        lines of each pod.
+        `follow` yields lines as they are written, through restarts, until the job has finished. `tail`: start with this
+        many lines of each pod.
         """
         batches = self.log_batches(name, namespace, follow=follow, tail=tail, role=role, index=index)
         with contextlib.closing(batches):
@@ -144,7 +146,7 @@ class Client(BlockingClient):
         role: str | None = None,
         index: int | None = None,
     ) -> Generator[Sequence[LogLine], None, None]:
-        """As `logs`, as many lines at a time as there are: for who reads logs of gigabytes."""
+        """As `logs`, in batches of the lines that are available, for logs of gigabytes."""
         return self._iterate(
             self._client.log_batches(name, namespace, follow=follow, tail=tail, role=role, index=index)
         )
@@ -154,9 +156,9 @@ class Client(BlockingClient):
         return self._run(self._client.usage(name, namespace))
 
     def series(self, name: str, namespace: str | None = None) -> Series:
-        """The curves of the training: loss, metrics, seconds of a step, by name; empty where nobody knows them.
+        """The curves of the training by name: loss, metrics, seconds of a step. Empty if they are not known.
 
-        A trainer that runs tells them; of one that has ended they are read from its log, as far as its pod is kept.
+        A running trainer is asked for them. After its end they are read from the log, if the pod still exists.
         """
         return self._run(self._client.series(name, namespace))
 
@@ -189,9 +191,9 @@ class Client(BlockingClient):
     def check_gpus(
         self, *, image: str, gpus: int = 1, node: str | None = None, timeout_seconds: float = 120
     ) -> Generator[GpuCheck, None, None]:
-        """Run a pod that computes on GPUs of one node, until it says what it has found; it is deleted then.
+        """Run a pod that computes on GPUs of one node and yield its state until it reports its result; then delete it.
 
-        `image`: the trainer's. `node`: by its hostname; None: where the scheduler finds them. Raises PodError.
+        `image`: the trainer's. `node`: by its hostname; None: the scheduler chooses. Raises PodError.
         """
         return self._iterate(
             self._client.check_gpus(image=image, gpus=gpus, node=node, timeout_seconds=timeout_seconds)

@@ -1,4 +1,4 @@
-"""TensorBoard on a job, for as long as it is iterated: a pod beside its volume, and a forwarded port."""
+"""TensorBoard on a job: a pod that mounts the job's volume, and a forwarded port."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from tfgpujob.kube.errors import ApiError, is_transient
 
 POLL_SECONDS: Final = 1.0
 SLOW_POLL_SECONDS: Final = 5.0
-"""Once it answers."""
+"""Used once the pod answers."""
 _GONE: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
 class TensorBoard:
-    """How it stands with the viewer."""
+    """State of the viewer."""
 
     pod: str
     url: str | None
-    """Where it answers on this machine; None while it does not yet."""
+    """Address on this machine; None until TensorBoard answers."""
     waiting: str
     """What it waits for; empty when it answers."""
 
 
 async def run_viewer(connection: Connection, viewer: Object, local: int) -> AsyncGenerator[TensorBoard]:
-    """Make the pod and lead this machine's port to it; each change of how it stands, until the pod is gone.
+    """Create the pod, forward a local port to it, and yield each change of its state until the pod is gone.
 
-    The pod is deleted when nobody iterates any more. Raises TensorBoardError when the port is taken, when the pod ends
-    by itself; PodError when it can't be deleted.
+    The pod is deleted when the iteration ends. Raises TensorBoardError when the port is in use or the pod ends by
+    itself, PodError when the pod can't be deleted.
     """
     name, namespace = viewer["metadata"]["name"], viewer["metadata"]["namespace"]
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"

@@ -44,16 +44,17 @@ def train(
     directory: str | Path | None = None,
     client: Client | None = None,
 ) -> Path | Job:
-    """Train `model()` on `data(split)`, or run `script()`, which calls fit() itself, on so many workers.
+    """Train `model()` on `data(split)`, or run `script()`, which calls fit() itself, on `workers` workers.
 
-    With the functions goes what they use, by its text: see docs/client.md. `batch`, `epochs` and `params` are of
-    model() and data(); `trainer` holds other fields of spec.trainer. With `local` the job runs here, its lines are
-    printed, and what comes back is the folder of its results, `directory` or else runs/NAME; `resume` goes on with the
-    run that is there. Beside the folder, in a file of its name with .yaml, is the job, as `tfgpu submit` takes it.
-    Otherwise it is created in the cluster, by `client` or a client of its own, and comes back as it was created.
+    The source of the functions and of what they use is sent: see docs/client.md. `batch`, `epochs` and `params` apply
+    to model() and data(); `trainer` holds other fields of spec.trainer. With `local` the job runs here, its log is
+    printed, and the folder of its results is returned, `directory` or else runs/NAME; `resume` continues the run in it.
+    The job itself is written beside the folder, as NAME.yaml, for `tfgpu submit`. Without `local` the job is created in
+    the cluster, by `client` or a new client, and is returned as it was created.
 
-    Raises ValueError for functions that no file can hold, and for a file of that name that is none of train()'s,
-    InvalidJobError for a job that the operator would refuse, LocalRunError for a local run that did not succeed.
+    Raises ValueError for functions whose source can't be written to a file, and for an existing file of that name that
+    train() has not written, InvalidJobError for a job that the operator would refuse, LocalRunError for a local run
+    that did not succeed.
     """
     if local and client is not None:
         raise ValueError("local=True and client are given: keep one of them")
@@ -107,18 +108,19 @@ def _code_and_length(
 
 
 def _run(job: Mapping[str, Any], config_map: Mapping[str, Any], directory: str | Path | None, *, resume: bool) -> Path:
-    """Run it with the command line, as a person would, and print what that says; the folder of its results."""
+    """Run the job with the command line and print its output. Returns the folder of its results."""
     name = job["metadata"]["name"]
     folder = Path(directory or Path(_RUNS, name)).resolve()
     file = folder.with_name(f"{folder.name}.yaml")
-    # Not in the folder, which a fresh run sets aside.
+    # Outside the folder, which a fresh run moves away.
     if file.exists() and not file.read_bytes().startswith(_OURS.encode()):
         fix = "choose another directory, or rename the file"
         raise ValueError(f"{file} is there and was not written by train(), which would write the job there: {fix}")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_OURS + yaml.dump_all([config_map, job], Dumper=Dumper, sort_keys=False))
     words = [sys.executable, "-m", "tfgpujob.cli", "run", str(file), "--local", "--dir", str(folder)]
-    # In a session of its own: an interrupt of a notebook goes to its whole group, and a second one would kill the run.
+    # In a session of its own: a notebook's interrupt reaches its whole process group, and a second one would kill the
+    # run.
     with subprocess.Popen(
         [*words, "--resume" if resume else "--fresh"],
         stdout=subprocess.PIPE,
@@ -133,7 +135,7 @@ def _run(job: Mapping[str, Any], config_map: Mapping[str, Any], directory: str |
 
 
 def _printed(run: subprocess.Popen[str]) -> str:
-    """Print its lines until it ends, also after an interrupt, which lets it save; the last line."""
+    """Print its lines until it ends, also after an interrupt, which lets it save. Returns the last line."""
     last = ""
     assert run.stdout is not None
     while run.poll() is None:

@@ -51,19 +51,19 @@ class ReplicaUsage:
     """Cores that all its containers use."""
     memory_bytes: int | None
     report: Report | None
-    """Of its trainer."""
+    """The trainer's progress report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The replicas in the order of their names, and a line for each thing that can't be known here."""
+    """The replicas in the order of their names, and a line for each thing that is not known."""
 
     replicas: Sequence[ReplicaUsage]
     unknown: Sequence[str]
 
 
 async def usage(connection: Connection, job: Job, pods: Sequence[Object]) -> Usage:
-    """`pods` are the job's. Raises nothing of what the cluster lacks or does not allow."""
+    """`pods` are the job's. What the cluster lacks or forbids raises nothing."""
     measured, why_not_measured = await _measured(connection, job)
     records = [trim_pod(pod) for pod in pods]
     reports, why_no_reports = await _reports(connection, job, records)
@@ -117,7 +117,7 @@ async def _get_progress(connection: Connection, namespace: str, pod: Pod) -> Rep
 
 
 async def get_series(connection: Connection, namespace: str, pod: Pod) -> Series:
-    """The curves that its trainer keeps; none where it does not answer, as an older one."""
+    """The curves that the trainer keeps; empty if it does not answer."""
     try:
         answer = await _ask(connection, namespace, pod, progress_series.MAX_BYTES, {"series": "0"})
     except ApiError:
@@ -128,7 +128,7 @@ async def get_series(connection: Connection, namespace: str, pod: Pod) -> Series
 async def _ask(
     connection: Connection, namespace: str, pod: Pod, most_bytes: int, query: Mapping[str, str] | None = None
 ) -> Object:
-    """GET /progress through the API server, as nobody reaches pods from outside. Raises ApiError."""
+    """GET /progress through the API server, as pods can't be reached from outside. Raises ApiError."""
     path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{names.PROGRESS_PORT}/proxy/progress"
     # Not in `Authorization`, which the API server takes for itself.
     token = {names.PROGRESS_TOKEN_HEADER: pod.progress_token} if pod.progress_token else None

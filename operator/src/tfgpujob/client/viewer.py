@@ -1,6 +1,6 @@
-"""A pod beside the volume that a job writes to, of the job's own image: shows its events, or hands out its files.
+"""A pod of the job's image that mounts the job's volume, to show its events or to serve its files.
 
-It is made with the rights of whoever asks, belongs to the job, and carries none of the operator's labels.
+It is created with the caller's rights, is owned by the job, and has none of the operator's labels.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 http.server.HTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
 """
-"""Links to code that is mounted in the job's pods alone are left out. Chunks show whether the archive is whole."""
+"""Links to code that is mounted only in the job's pods are left out. Chunks show whether the archive is complete."""
 _TMP: Final = "/tmp"  # noqa: S108 - a volume of the pod's own: the rest of its disk is read-only
 _SCHEDULING: Final = ("imagePullSecrets", "nodeSelector", "serviceAccountName", "tolerations")
 _READING: Final = (
@@ -72,11 +72,11 @@ _READING: Final = (
     "seccompProfile",
     "supplementalGroups",
 )
-"""What of a security context decides who may read a volume, and what a namespace may ask of every pod."""
+"""Fields of a security context that decide who may read a volume, or that a namespace may require of every pod."""
 
 
 def viewer_pod(job: Job, *, logdir: str | None = None, image: str | None = None) -> Object:
-    """Raises TensorBoardError for a job whose events nobody else can read, or has not written any yet.
+    """Raises TensorBoardError for a job whose events no other pod can read, or that has written none yet.
 
     `logdir`: the directory of the events as the job's pods see it. None: where the bundled trainer writes them.
     `image`: one with TensorBoard in it. None: the job's own.
@@ -108,7 +108,7 @@ def _beside(job: Job, what: str, directory: str, command: list[str], *, image: s
         fix = f"wait for it: tfgpu wait {job.name} --for Running"
         raise TensorBoardError(f"{job.name} has not been started, so it has written nothing", fix)
     if not is_accepted(job.raw):
-        # The operator may refuse what the author has written since, and this pod is made with the caller's rights.
+        # The operator may refuse what the author has written since, and this pod has the caller's rights.
         problem = f"the operator has not accepted the spec of {job.name} as it is now"
         raise TensorBoardError(problem, f"see tfgpu describe {job.name}")
     spec = _spec(job)
@@ -158,7 +158,7 @@ def _directory(job: Job) -> str:
 
 
 def _near(job: Job) -> Object:
-    """Where the job's pods are, if there is room: many volumes can be mounted on one node only."""
+    """Prefer the node of the job's pods: many volumes can be mounted on one node only."""
     term = {
         "labelSelector": {"matchLabels": {names.LABEL_JOB_NAME: job.name}},
         "topologyKey": "kubernetes.io/hostname",
@@ -168,7 +168,7 @@ def _near(job: Job) -> Object:
 
 
 def _user(of_pod: Mapping[str, Any], of_container: Mapping[str, Any]) -> Object:
-    """As the program that writes the events, whose container may say other than its pod, so that it may read them."""
+    """The security context of the container that writes the events, so that this pod may read them."""
     wanted = {key: context[key] for context in (of_pod, of_container) for key in _READING if key in context}
     context = {"runAsUser": names.NON_ROOT_USER, **wanted}
     if context.get("seccompProfile", {}).get("type") != "Localhost":
@@ -178,7 +178,7 @@ def _user(of_pod: Mapping[str, Any], of_container: Mapping[str, Any]) -> Object:
 
 
 def _container(name: str, image: str, command: list[str], mount: Object) -> Object:
-    """It listens inside the pod only: it asks nobody for a password."""
+    """The server listens on localhost inside the pod only, because it has no authentication."""
     return {
         "name": name,
         "image": image,

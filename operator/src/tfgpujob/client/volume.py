@@ -1,4 +1,4 @@
-"""The volume behind a directory of a job's pod, so that another pod can read what is written there."""
+"""The volume behind a directory of a job's pod, so that another pod can read it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tfgpujob.core.pods.expansion import environment, expanded
 
 
 def volume_of(writer: Object, directory: str, *, bundled: bool, copy: str) -> tuple[Object, Object]:
-    """The mount of the pod `writer` that holds the directory, to read only, and its volume.
+    """The mount of the pod `writer` that contains the directory, read-only, and its volume.
 
-    `bundled`: the pod runs our trainer; `copy`: what `kubectl cp` would copy it to. Raises TensorBoardError for what
-    nobody else can read.
+    `bundled`: the pod runs our trainer; `copy`: what `kubectl cp` would copy it to. Raises TensorBoardError for a
+    directory that no other pod can read.
     """
     container, metadata = main_container(writer), writer["metadata"]
     mount = _mount_at(container, directory)
@@ -53,7 +53,7 @@ def _volume(writer: Object, mount: Object) -> Object:
     volumes = {volume["name"]: volume for volume in writer["spec"].get("volumes") or ()}
     volume: Object = volumes.get(mount["name"], {"emptyDir": {}})
     if "ephemeral" in volume:
-        # In another pod it would be another, empty one; but it has a claim, as long as its pod is there.
+        # An ephemeral volume of another pod would be another, empty one. Its claim exists as long as its pod does.
         claim = f"{writer['metadata']['name']}-{volume['name']}"
         return {"name": volume["name"], "persistentVolumeClaim": {"claimName": claim}}
     return volume
