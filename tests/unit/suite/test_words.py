@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests import figures
 
-CLEAN = ("operator/src/tfgpujob/client",)
+CLEAN = ("operator/src/tfgpujob/api", "operator/src/tfgpujob/client")
 """Folders without one."""
 
 

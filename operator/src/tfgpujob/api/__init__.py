@@ -1,6 +1,6 @@
-"""The API: what a TFGPUJob may say, and what is wrong with one that says something else.
+"""The API: the fields of a TFGPUJob, and what is wrong with a spec that is not valid.
 
-The models are the only source: the CRD (crds/), its documentation and these checks come from them.
+The models are the only source: the CRD (crds/), its reference and these checks are made from them.
 """
 
 from tfgpujob.api.devices import DeviceClaim

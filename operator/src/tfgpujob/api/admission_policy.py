@@ -1,6 +1,6 @@
 """The host gate as CEL, for a ValidatingAdmissionPolicy: what `rules/host.py` refuses, refused at `kubectl apply`.
 
-`make crds` writes it where the chart takes it from. Each expression is made of a row in the table of the rules.
+`make crds` writes it into the chart. Each expression is made from a row in the table of the rules.
 """
 
 from __future__ import annotations

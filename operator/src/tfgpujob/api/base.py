@@ -11,13 +11,13 @@ from pydantic_core import PydanticCustomError
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 MAX_REPLICAS = 512
-"""Of all roles together: TF_CONFIG is one environment variable, and Linux caps those at 128 KiB."""
+"""Total of all roles: TF_CONFIG is one environment variable, and Linux caps those at 128 KiB."""
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
 
 class Model(BaseModel):
-    """Frozen, and strict: "2" is no number, and a key that is not a field is an error.
+    """Frozen, and strict: "2" is not a number, and an unknown key is an error.
 
     Attributes are snake_case, the YAML is camelCase. Attribute docstrings become the descriptions that
     `kubectl explain` shows.
@@ -35,7 +35,7 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _no_null(cls, data: Any) -> Any:
-        """A key with nothing behind it is a line that somebody forgot to finish; the CRD refuses it too."""
+        """A key without a value is an unfinished line, and an error. The CRD refuses it too."""
         if isinstance(data, dict) and None in data.values():
             for name, field in cls.model_fields.items():
                 key = field.alias or name
@@ -45,13 +45,13 @@ class Model(BaseModel):
 
 
 class OpenModel(Model):
-    """Part of a Kubernetes object: only the fields that rules look at are named, the rest is kept as given."""
+    """Part of a Kubernetes object: only the fields that rules read are declared, the rest is kept as given."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={PRESERVE: True})
 
 
 class StatusModel(Model):
-    """Written by the operator. Read back by people and programs."""
+    """Written by the operator, read back by the operator and by clients."""
 
 
 def _quantity(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, made from the models.
+"""The CustomResourceDefinition, generated from the models.
 
 `python -m tfgpujob.api.crd --write` in the repository's root writes crds/, docs/reference/api.md, and the trainer's
 dataclasses of spec.trainer.
@@ -41,12 +41,12 @@ _ADDED = (
     "runPolicy.schedulingPolicy.gang",
     *(f"replicaSpecs.{role}.persistentVolumeClaimRetentionPolicy.whenDeleted" for role in Role),
 )
-"""Fields below spec that the last release didn't know, and that have a default: the operator's, and not the API
-server's, which would write it into every job. After a rollback the older operator would refuse the field."""
+"""Fields below spec that the last release did not have, and that have a default. The operator applies it, not the API
+server, which would write it into every job: after a rollback the older operator would refuse the field."""
 
 
 def build(*, cel: bool) -> dict[str, Any]:
-    """The CRD. Without CEL it suits API servers before 1.28, whose clients refuse a `fieldPath` in it."""
+    """The CRD. Without CEL it suits API servers before 1.28, whose clients reject `fieldPath`."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -100,7 +100,7 @@ def root_schema(*, cel: bool) -> Schema:
 
 
 def spec_schema() -> Schema:
-    """The models keep a template as it was given; the schema names the parts of it that rules look at."""
+    """The models keep a template as it was given; the schema has the fields that rules read."""
     spec = structural(JobSpec)
     for replica in spec["properties"]["replicaSpecs"]["properties"].values():
         replica["properties"]["template"] = {
@@ -120,7 +120,7 @@ def _without_added_defaults(spec: Schema) -> Schema:
 
 
 def cel_entries() -> Iterator[Cel]:
-    """Every CEL rule; those about a role once for each role."""
+    """Every CEL rule; rules about a role once for each role."""
     for entries in (*(rule.cel for rule in NAME_RULES), *(rule.cel for rule in JOB_RULES)):
         for entry in entries:
             yield from _for_roles(entry)
@@ -186,7 +186,7 @@ def _columns() -> list[dict[str, Any]]:
 
 
 def files() -> dict[str, str]:
-    """What is generated, by path below the repository's root."""
+    """The generated files, by path below the repository's root."""
     return {
         # The chart links to these two.
         "crds/tfgpujobs.yaml": _yaml(build(cel=True)),
@@ -203,7 +203,7 @@ def _yaml(crd: dict[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Without anchors: the schema of a role stands there once for each role."""
+    """Without anchors: each role has its schema in full."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
         return True

@@ -17,26 +17,27 @@ Selectors = Annotated[list[Text], Field(min_length=1, max_length=MAX_SELECTORS)]
 
 
 class DeviceAlternative(Model):
-    """One of several kinds of GPU that would do."""
+    """One of several acceptable kinds of GPU."""
 
     device_class_name: ObjectName
     """The DeviceClass of the GPUs."""
     selectors: Selectors | None = None
-    """CEL expressions about a device, all of which must hold: device.attributes["gpu.nvidia.com"].type == "mig"."""
+    """CEL expressions about a device, all of which must be true: device.attributes["gpu.nvidia.com"].type == "mig"."""
 
 
 class DeviceClaim(Model):
     """spec.gpu.claim."""
 
     template_name: ObjectName | None = None
-    """A ResourceClaimTemplate of the job's namespace, by which each pod gets a claim of its own."""
+    """A ResourceClaimTemplate in the job's namespace, from which each pod gets a claim of its own."""
     device_class_name: ObjectName | None = None
-    """The DeviceClass of the GPUs, as gpu.nvidia.com or mig.nvidia.com. The operator makes the template."""
+    """The DeviceClass of the GPUs, as gpu.nvidia.com or mig.nvidia.com. The operator creates the template."""
     selectors: Selectors | None = None
-    """With deviceClassName: CEL expressions about a device, all of which must hold, such as
+    """With deviceClassName: CEL expressions about a device, all of which must be true, such as
     device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("40Gi")) >= 0."""
     first_available: Annotated[list[DeviceAlternative], Field(min_length=1, max_length=MAX_ALTERNATIVES)] | None = None
-    """Kinds of GPU of which the first that is free is taken: a whole GPU, else a slice."""
+    """Kinds of GPU in order of preference, such as a whole GPU, else a slice. Each pod gets the first kind that is
+    available."""
     count: Annotated[int, Field(ge=1, le=MAX_CLAIMED)] | None = None
-    """GPUs, or slices, that each pod gets by its claim. Absent: 1. With templateName it must be said, since the
-    operator does not read the template."""
+    """GPUs, or slices, that each pod gets by its claim. Absent: 1. Required with templateName, because the operator
+    does not read the template."""

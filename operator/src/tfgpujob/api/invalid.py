@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """One problem: where it is, what it is, and what to do about it. Read aloud it is one sentence."""
+    """One problem: its field, what is wrong, and the fix. Its text is one sentence."""
 
     field: str
     """The path as Kubernetes writes it: spec.replicaSpecs.worker.replicas."""

@@ -1,7 +1,7 @@
-"""How large the spec of a job may be to be read: what is beyond costs only its author.
+"""Limits on the size of a spec, beyond which it is not read.
 
-Far above what a job needs: 512 replicas of 4 roles have 4 templates. Far below what would fill the operator's memory,
-or end a recursion of Python, which does not go beyond 1,000 levels.
+They are far above what a job needs: 512 replicas of 4 roles have 4 templates. They are far below what would fill the
+operator's memory or exceed Python's recursion limit of 1,000.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from tfgpujob.api.invalid import Invalid
 MAX_LEVELS: Final = 48
 MAX_VALUES: Final = 20_000
 MAX_CHARACTERS: Final = 256 << 10
-"""Of all keys and texts together."""
+"""Total of all keys and strings."""
 _MORE: Final = "keep such data in a ConfigMap or an image"
 
 
 def too_large(spec: object) -> Invalid | None:
-    """What makes the spec unreadable; None if nothing does. Takes no recursion, and ends early."""
+    """Why the spec is too large to read; None if it is not. Not recursive, and stops at the first problem."""
     level: list[Any] = [spec] if isinstance(spec, dict | list) else []
     values, characters = 0, len(spec) if isinstance(spec, str) else 0
     for _ in range(MAX_LEVELS):

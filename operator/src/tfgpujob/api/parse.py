@@ -1,4 +1,4 @@
-"""From the object that a user wrote to a JobSpec, or to everything that is wrong with it."""
+"""From the object that a user wrote to a JobSpec, or to all its problems."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ def parse_job(
 ) -> JobSpec | tuple[Invalid, ...]:
     """The job's spec, or all problems that were found. `obj` is a TFGPUJob as read from YAML; it is not changed.
 
-    `allow_host` lets templates have what gives a pod power over its node (`rules/host.py`).
-    `allowed_service_accounts` are the ServiceAccounts that templates may name; None allows any.
-    `restricted`: they must keep to Pod Security "restricted" besides, unless `allow_host`.
-    `accepted`: this very spec was accepted before. Then only what an administrator allows is checked again, so that
-    a rule of a later release refuses no job that runs.
+    `allow_host` permits host access in templates (`rules/host.py`). `allowed_service_accounts` are the ServiceAccounts
+    that templates may name; None allows any. `restricted`: templates must also comply with Pod Security "restricted",
+    unless `allow_host`. `accepted`: this same spec was accepted before. Then only what an administrator allows is
+    checked again, so that a rule of a later release does not refuse a running job.
     """
     metadata = obj.get("metadata")
     problems = [
@@ -55,7 +54,9 @@ def parse_job(
 
 
 def read_run_policy(obj: Mapping[str, Any]) -> RunPolicy:
-    """What can be read of spec.runPolicy, whatever is wrong with the rest of the job; defaults for what can't."""
+    """spec.runPolicy as far as it is valid, whatever is wrong with the rest of the job; defaults for fields that are
+    not.
+    """
     spec = obj.get("spec")
     policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
     known = (field.alias or name for name, field in RunPolicy.model_fields.items())
@@ -82,7 +83,7 @@ def violations(job: Job, rules: Sequence[JobRule] = JOB_RULES) -> Iterator[tuple
 def read_spec(
     spec: Any, *, allow_host: bool = False, allowed_service_accounts: frozenset[str] | None = None
 ) -> Job | list[Invalid]:
-    """The spec if every field is well-formed by itself. No rule across fields has been looked at yet."""
+    """The spec if every field is valid by itself. Rules across fields are not checked here."""
     if spec is None:
         return [Invalid("spec", "is missing", "add it, with strategy and replicaSpecs")]
     if not isinstance(spec, Mapping):
@@ -98,7 +99,7 @@ def read_spec(
 
 
 def _templates(spec: Mapping[str, Any]) -> tuple[dict[Role, PodTemplate], list[Invalid]]:
-    """The readable templates, and what is wrong with the others. What is no mapping is the models' business."""
+    """The valid templates, and the problems of the others. The models report a template that is not a mapping."""
     templates: dict[Role, PodTemplate] = {}
     problems: list[Invalid] = []
     replica_specs = spec.get("replicaSpecs")

@@ -17,8 +17,8 @@ _QUANTITIES: Final = {"limits", "requests", "overhead"}
 
 
 def against_schema(template: Mapping[str, Any], path: str) -> list[Invalid]:
-    """What an API server would refuse, or drop, of a pod made from the template: unknown fields, values of another
-    type, required fields that are missing. Containers may be missing: the operator adds the one that trains."""
+    """What an API server would refuse or drop in a pod made from the template: unknown fields, values of another type,
+    missing required fields. Containers may be missing, because the operator adds the one that trains."""
     # Here, since it takes 0.15 s, and most commands read no template.
     from kubernetes.aio.client.models import V1PodTemplateSpec  # noqa: PLC0415
 
@@ -40,8 +40,8 @@ def _is_fine(error: ErrorDetails) -> bool:
 
 
 def _in_snake_case(value: Any, model: type[BaseModel]) -> tuple[str, str] | None:
-    """The first field that the client reads by Python's name, as in `env_from`, and the API server does not: its path
-    below `value`, and its real name."""
+    """The first field with a Python name such as `env_from`, which the client reads and the API server does not: its
+    path below `value`, and its real name."""
     if isinstance(value, list):
         below = ((f"[{index}]", found) for index, item in enumerate(value) if (found := _in_snake_case(item, model)))
         return next(((where + path, name) for where, (path, name) in below), None)

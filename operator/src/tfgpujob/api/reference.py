@@ -11,7 +11,7 @@ from tfgpujob.names import Role
 
 
 def reference(about: str, spec: Schema, status: Schema) -> str:
-    """Markdown with one table an object, in the order in which one meets them."""
+    """Markdown with one table for each object, in the order of the schema."""
     head = f"""# TFGPUJob reference
 
 Generated from the models in `operator/src/tfgpujob/api` by `make crds`; `kubectl explain {names.SHORT_NAME}.spec`
@@ -83,5 +83,5 @@ def _default(field: Schema) -> str:
 
 
 def _text(text: str) -> str:
-    """Angle brackets and bars mean something to Markdown tables."""
+    """Escapes angle brackets and bars, which are markup in Markdown tables."""
     return text.replace("<", "&lt;").replace("|", "\\|")

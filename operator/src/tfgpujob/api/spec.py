@@ -21,7 +21,7 @@ from tfgpujob.api.volumes import MAX_CLAIM_TEMPLATES, ClaimRetention, ClaimTempl
 from tfgpujob.names import CONTAINER, ROLES, Role, Strategy
 
 MAX_GPUS = 64
-"""In one pod, more than any machine has."""
+"""In one pod; more than any machine has."""
 
 _NOT_POD_SHAPING: dict[str, Any] = {
     "managed_by": True,
@@ -56,13 +56,13 @@ class ReplicaSpec(Model):
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = 1
     """Number of pods of this role."""
     min_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
-    """The fewest that replicas may be set to while the job runs. With this or maxReplicas the job is elastic: it goes
-    on with another number of workers, with runPolicy.recovery InPlace beside the pods that stay, else from a checkpoint
-    that it writes for that; under ParameterServer and trainer.mode predict they come and go one by one. Only of
+    """The minimum of replicas while the job runs. With this or maxReplicas the job is elastic: its number of workers
+    can change, with runPolicy.recovery InPlace beside the pods that stay, otherwise by a restart from a checkpoint that
+    is written for it; under ParameterServer and trainer.mode predict each worker joins and leaves by itself. Only for
     workers: with spec.trainer under MultiWorkerMirrored and ParameterServer, and Custom with mode predict; without it
     under MultiWorkerMirrored with recovery InPlace."""
     max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] | None = None
-    """The most that replicas may be set to while the job runs: see minReplicas."""
+    """The maximum of replicas while the job runs: see minReplicas."""
     gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)] | None = None
     """GPUs of each pod of this role. Absent: spec.gpu.perReplica decides."""
     restart_policy: Annotated[RestartPolicy, Field(strict=False)] = RestartPolicy.EXIT_CODE
@@ -70,37 +70,36 @@ class ReplicaSpec(Model):
     stop on request) and after eviction, not after 1 to 127 (an error in the program). OnFailure and Always: after
     every failure. Never: a failure ends the job. The pod template's own restartPolicy must be left out."""
     template: dict[str, Any] | None = None
-    """A PodTemplateSpec for what image, command and GPUs don't say: volumes, node selectors, tolerations, resources,
-    sidecars. The training process is the container named `tensorflow`. May be left out altogether."""
+    """A PodTemplateSpec for what image, command and GPUs don't cover: volumes, node selectors, tolerations, resources,
+    sidecars. The training process is the container named `tensorflow`. Optional."""
     volume_claim_templates: Annotated[list[ClaimTemplate], Field(max_length=MAX_CLAIM_TEMPLATES)] | None = None
-    """Volumes of which each replica has one of its own: a PersistentVolumeClaim for each index, the same in every
-    attempt, created before the pod. A container mounts it by a volumeMount of its name. A claim that is there already
-    is used as it is."""
+    """Volumes of each replica's own: a PersistentVolumeClaim for each index, the same in every attempt, created before
+    the pod. A container mounts it by a volumeMount of its name. An existing claim is used as it is."""
     persistent_volume_claim_retention_policy: ClaimRetention | None = None
-    """What becomes of these claims when the job is deleted. Absent: they stay."""
+    """What happens to these claims when the job is deleted. Absent: they are kept."""
 
     @cached_property
     def pod_template(self) -> Mapping[str, Any]:
-        """The template without empty keys: `env:` with nothing behind it means none, here as anywhere in Kubernetes.
-        All pods share it."""
+        """The template without empty keys: an `env:` without a value means none, as everywhere in Kubernetes. All pods
+        share it."""
         found: Mapping[str, Any] = without_empty(self.template or {})
         return found
 
     @property
     def training_container(self) -> Mapping[str, Any]:
-        """That of the template; empty: it has none."""
+        """The training container of the template; empty if it has none."""
         containers = (self.pod_template.get("spec") or {}).get("containers") or ()
         return next((container for container in containers if container.get("name") == CONTAINER), {})
 
     @property
     def owns_claims(self) -> bool:
-        """Whether the claims of volumeClaimTemplates go with the job."""
+        """True if the claims of volumeClaimTemplates are deleted with the job."""
         policy = self.persistent_volume_claim_retention_policy
         return policy is not None and policy.when_deleted is WhenDeleted.DELETE
 
     @property
     def elastic(self) -> bool:
-        """Whether their number may change while the job runs."""
+        """True if the number of replicas may change while the job runs."""
         return self.min_replicas is not None or self.max_replicas is not None
 
 
@@ -131,7 +130,7 @@ class ReplicaSpecs(Model):
 
     @property
     def least_workers(self) -> int:
-        """The fewest that an elastic job trains with: minReplicas, or one."""
+        """The minimum of an elastic job's workers: minReplicas, or one."""
         return (self.worker.min_replicas if self.worker is not None else None) or 1
 
 
@@ -139,11 +138,11 @@ class GpuMemory(Model):
     """spec.gpu.memory."""
 
     growth: bool | None = None
-    """Take memory as it is needed instead of all at start. Absent: true, unless limitMiB is set. An image of your own
-    that runs TensorFlow obeys true, by TF_FORCE_GPU_ALLOW_GROWTH; absent and false leave it to the program."""
+    """Allocate memory as it is needed instead of all at start. Absent: true, unless limitMiB is set. An image of your
+    own that runs TensorFlow obeys true, by TF_FORCE_GPU_ALLOW_GROWTH; absent and false leave it to the program."""
     limit_mib: Annotated[Positive | None, Field(alias="limitMiB")] = None
-    """Take at most this many MiB of each GPU, for GPUs that are shared. Not together with growth. An image of your own
-    finds the number in TFGPU_GPU_MEMORY_LIMIT_MIB, and must obey it itself."""
+    """Allocate at most this many MiB of each GPU, for GPUs that are shared. Not together with growth. An image of your
+    own finds the number in TFGPU_GPU_MEMORY_LIMIT_MIB, and must obey it itself."""
 
 
 class GpuSpec(Model):
@@ -165,20 +164,21 @@ class GpuSpec(Model):
     """Processes of the bundled trainer on each GPU of a worker, each a worker task with one GPU. Not together with a
     chief, and above 1 not with memory.growth: false. Absent: one process in a pod sees all its GPUs."""
     memory: GpuMemory = Field(default_factory=GpuMemory)
-    """How much GPU memory TensorFlow takes. By default as it needs it."""
+    """How much GPU memory TensorFlow allocates. By default as it needs it."""
     claim: DeviceClaim | None = None
-    """GPUs by a resource claim of each pod (dynamic resource allocation, from Kubernetes 1.34 on) in place of
-    resourceName, for the pods that would have GPUs without it. Its count says how many: not together with perReplica,
-    nor a role's gpus, but for an evaluator with gpus: 0, which gets no claim."""
+    """GPUs by a resource claim of each pod (dynamic resource allocation, from Kubernetes 1.34 on) instead of
+    resourceName, for the pods that would have GPUs without it. Its count is the number of GPUs: not together with
+    perReplica, nor with a role's gpus, except an evaluator with gpus: 0, which gets no claim."""
 
 
 class JobSpec(Model):
     """What to train, with how many pods and GPUs, and what to do when something fails."""
 
     strategy: Annotated[Strategy, Field(strict=False)]
-    """How TensorFlow distributes the training. OneDevice: one process, one GPU. Mirrored: one process, all GPUs of
-    its pod. MultiWorkerMirrored: several workers in step. ParameterServer: workers that don't wait for each other,
-    variables on parameter servers. Custom: a TF_CONFIG as TFJob gives it, for programs that do it all themselves."""
+    """How TensorFlow distributes the training. OneDevice: one process, one GPU. Mirrored: one process, all GPUs of its
+    pod. MultiWorkerMirrored: several workers in step. ParameterServer: workers that don't wait for each other,
+    variables on parameter servers. Custom: a TF_CONFIG as TFJob gives it, for programs that distribute the training
+    themselves."""
     replica_specs: ReplicaSpecs
     """The pods, by role."""
     gpu: GpuSpec = Field(default_factory=GpuSpec)
@@ -187,31 +187,32 @@ class JobSpec(Model):
     """What the bundled trainer runs: a module that defines model() and data(split) in plain Keras and imports nothing
     of this project. Leave spec.trainer out to run your own image with its own command."""
     image: Text | None = None
-    """Image for all roles. Absent: with spec.trainer the bundled trainer's image. A template's own image wins."""
+    """Image for all roles. Absent: with spec.trainer the bundled trainer's image. A template's image takes
+    precedence."""
     success_policy: Annotated[SuccessPolicy, Field(strict=False)] = SuccessPolicy.DEFAULT
     """When the job has succeeded. Default: when the chief has, or without a chief, worker 0; under trainer.mode
-    predict, all workers. AllWorkers: when all workers have. An elastic job that predicts: when one worker has, which it
-    does once all rows are there."""
+    predict, all workers. AllWorkers: when all workers have. An elastic job that predicts succeeds with its first
+    worker, which ends once all rows are written."""
     run_policy: RunPolicy = Field(default_factory=RunPolicy)
     """How the job starts, restarts, ends and is cleaned up."""
     managed_by: Controller | None = None
     """Controller responsible for this job. Absent or tfgpu.dev/operator: this one. kueue.x-k8s.io/multikueue, with the
-    label kueue.x-k8s.io/queue-name: MultiKueue runs it in another cluster, and this operator writes its Workload
-    here. Anything else: this operator does not touch it. It can't be changed."""
+    label kueue.x-k8s.io/queue-name: MultiKueue runs it in another cluster, and this operator writes its Workload here.
+    Any other: this operator ignores the job. Immutable."""
 
     @property
     def predicts(self) -> bool:
-        """Whether the workers are each on their own: they compute rows and have no collectives."""
+        """True if the workers predict: each computes rows by itself, without collectives."""
         return self.trainer is not None and self.trainer.mode is Mode.PREDICT
 
     @property
     def traits(self) -> Traits:
-        """What the operator knows of the strategy."""
+        """The traits of the strategy."""
         return TRAITS[self.strategy]
 
     @property
     def restarts_alone(self) -> bool:
-        """Whether a replica that fails starts again by itself, or with a few others, and not with the whole gang."""
+        """True if a failed replica restarts alone, or with a few others, and not with the whole gang."""
         scope, restart = self.run_policy.restart_scope, self.traits.restart
         if scope is RestartScope.GANG:
             return False
@@ -220,7 +221,7 @@ class JobSpec(Model):
 
     @property
     def elastic(self) -> bool:
-        """Whether the number of workers may change while the job runs."""
+        """True if the number of workers may change while the job runs."""
         worker = self.replica_specs.worker
         return worker is not None and worker.elastic
 
@@ -232,12 +233,12 @@ class JobSpec(Model):
 
     @property
     def workers_come_and_go(self) -> bool:
-        """Whether each of its workers joins and leaves by itself while the others go on."""
+        """True if each worker joins and leaves by itself while the others continue."""
         return self.elastic and (self.predicts or self.traits.workers_come_and_go)
 
     @property
     def shares_parts(self) -> bool:
-        """Whether its workers predict, and each takes the next part of the rows that nobody has."""
+        """True if the workers predict and each takes the next part of the rows that no other worker has."""
         return self.predicts and self.workers_come_and_go
 
     @cached_property
@@ -251,7 +252,7 @@ class JobSpec(Model):
         if self.elastic:
             shape["replicaSpecs"]["worker"].pop("replicas", None)
         if self.workers_come_and_go:
-            # A chief that was started without a word of it takes nobody in.
+            # A chief that was started without this admits no workers.
             shape["workersComeAndGo"] = True
         text = json.dumps(shape, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

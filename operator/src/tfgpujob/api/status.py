@@ -1,4 +1,4 @@
-"""status: what the operator says about a job. No floats: decimals are strings."""
+"""status: what the operator reports of a job. No floats: decimals are strings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class JobCondition(StatusModel):
     type: Annotated[str, Field(max_length=316)]
     """Accepted, Created, Running, Restarting, Stalled, Degraded, Suspended, Succeeded, Failed or Finished."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it is so."""
+    """True, False or Unknown."""
     reason: Annotated[str, Field(max_length=1024)]
-    """Why, in one word that programs can rely on."""
+    """Why, in one CamelCase word that programs can rely on."""
     message: Annotated[str, Field(max_length=32768)]
-    """Why, for a person: the field, the problem and the fix where something is wrong."""
+    """Why, in words: where something is wrong, the field, the problem and the fix."""
     last_transition_time: Time
     """When the status last changed."""
     observed_generation: NotNegative64 | None = None
-    """metadata.generation that this was judged by."""
+    """metadata.generation that the condition is based on."""
 
 
 class ReplicaStatus(StatusModel):
@@ -61,51 +61,51 @@ class ReplicaStatuses(StatusModel):
 
 
 class RestartRecord(StatusModel):
-    """A replica that was restarted on its own, or has started its process again in its pod."""
+    """A replica that was restarted alone, or that has restarted its process in its pod."""
 
     role: Annotated[Role, Field(strict=False)]
     """Role of the replica."""
     index: NotNegative
     """Index of the replica."""
     restarts: NotNegative
-    """How often it was started again on its own in this attempt: its pods' label replica-restart."""
+    """How often it was restarted alone in this attempt: the label replica-restart of its pods."""
     last_counted_pod_uid: Annotated[str | None, Field(alias="lastCountedPodUID")] = None
-    """uid of the pod whose failure was counted last, so that none is counted twice."""
+    """uid of the pod whose failure was counted last, so that no failure is counted twice."""
     consecutive_failures: NotNegative | None = None
     """How often in a row it ended within 10 minutes. The delay before its next start doubles with each."""
     backoff_until: Time | None = None
-    """It is not started again before this moment. Absent once it was."""
+    """It is not started before this time. Absent after the start."""
     in_place_restarts: NotNegative | None = None
-    """How often its process was started again in the pod below, as far as it has been counted. Only of workers that
+    """How often its process was restarted in the pod below, as far as it has been counted. Only for workers that
     predict: each recovers by itself."""
     in_place_pod_uid: Annotated[str | None, Field(alias="inPlacePodUID")] = None
     """uid of that pod."""
 
 
 class ResizeStatus(StatusModel):
-    """A resize in place that is under way."""
+    """A resize in place that is in progress."""
 
     workers: NotNegative
-    """Workers that the gang is to have."""
+    """Workers of the gang after it."""
     least: NotNegative
-    """The fewest that it had or was to have since this began."""
+    """The smallest number of workers that it had or was to have since this began."""
     generation: NotNegative64
-    """metadata.generation of the job that asked for it."""
+    """metadata.generation of the job that requested it."""
     start_time: Time
     """When it began."""
 
 
 class LimitStatus(StatusModel):
-    """What runPolicy.elasticPolicy makes of a lack of room."""
+    """The limit on workers that runPolicy.elasticPolicy has set for lack of capacity."""
 
     asked: NotNegative
-    """What replicas was when this was decided: another number is tried as a whole."""
+    """spec.replicaSpecs.worker.replicas when this was decided. After a change all workers are tried."""
     workers: NotNegative
-    """Workers that the job is to train with."""
+    """Workers that the job trains with."""
     start_time: Time
-    """Since when it does."""
+    """Since when the limit applies."""
     probe: NotNegative | None = None
-    """Workers up to which pods are created, to find out whether there is room for them. Absent: none are."""
+    """Number of workers up to which pods are created, to find out whether there is capacity. Absent: none are."""
 
 
 class TolerationStatus(StatusModel):
@@ -120,7 +120,7 @@ class TolerationStatus(StatusModel):
     effect: str | None = None
     """Effect of the taint. Absent: any."""
     toleration_seconds: Annotated[int, Field(ge=-MAX_INT64, le=MAX_INT64)] | None = None
-    """For how long it is tolerated. Absent: for ever."""
+    """For how long it is tolerated. Absent: without end."""
 
 
 class PlacementStatus(StatusModel):
@@ -137,56 +137,57 @@ class PlacementStatus(StatusModel):
 
 
 class PlanStatus(StatusModel):
-    """What the attempt was started from. Defaults and images are resolved once an attempt."""
+    """What the attempt was started from. Defaults and images are resolved once for each attempt."""
 
     spec_hash: str
-    """Digest of the part of the spec that shapes the pods."""
+    """Digest of the fields of the spec that pods are built from."""
     counts: dict[str, NotNegative]
-    """Pods by role. After a resize in place, the workers that the gang has by now."""
+    """Pods by role. After a resize in place, the current number of workers."""
     ports: dict[str, list[NotNegative]]
     """Ports of the TensorFlow tasks of a pod, by role."""
     images: dict[str, str]
-    """Image by role, and the peer gate's."""
+    """Image by role, and the image of wait-for-peers."""
     operator_version: str
-    """Version of the operator that resolved it."""
+    """Version of the operator that resolved the plan."""
     gang: str | None = None
-    """The gang scheduler that has a pod group of this attempt. Absent: none."""
+    """The gang scheduler that has a pod group for this attempt. Absent: none."""
     scheduler_name: str | None = None
-    """schedulerName of pods whose template names none. Absent: the cluster's default."""
+    """schedulerName of pods whose template sets none. Absent: the cluster's default."""
     resize: ResizeStatus | None = None
-    """The change of the number of workers that is under way without a new attempt. Absent: none."""
+    """The change of the number of workers that is in progress without a new attempt. Absent: none."""
     limit: LimitStatus | None = None
-    """Why it has fewer workers than replicas asks for. Absent: nothing but what replicas says counts."""
+    """Why it has fewer workers than replicas. Absent: replicas applies."""
     absent: list[NotNegative] | None = None
-    """Indexes of lost workers that the others train without, until new pods join in their places; where workers come
-    and go, of those that have not come yet; where there are spares, of those that are spares now. Absent: none."""
+    """Indexes of lost workers that the others train without, until new pods join in their places; where workers join
+    and leave by themselves, of those that have not joined yet; with spares, of the current spares. Absent: none."""
     shares_parts: bool | None = None
-    """Whether the workers predict and come and go, and each takes the next part of the rows that nobody has."""
+    """Whether the workers predict, join and leave by themselves, and each takes the next part of the rows that no other
+    worker has."""
     spares: NotNegative | None = None
-    """Worker pods beside those of counts, of which one takes the place of a lost worker. Absent: none."""
+    """Worker pods in addition to counts, one of which replaces a lost worker. Absent: none."""
     queue: str | None = None
-    """The queue of Kueue that admitted it. Absent: it began without Kueue."""
+    """The Kueue queue that admitted the job. Absent: it started without Kueue."""
     placement: dict[str, PlacementStatus] | None = None
     """What Kueue adds to the pods, by role."""
     image_volumes: bool | None = None
-    """Whether images of code and models are mounted as volumes. Absent: init containers copy what is in them."""
+    """Whether images of code and models are mounted as volumes. Absent: init containers copy their content."""
 
 
 class RetryStatus(StatusModel):
-    """A start that could not be completed and is tried again."""
+    """A start that could not be completed and is retried."""
 
     not_before: Time | None = None
-    """It is not tried again before this moment."""
+    """It is not retried before this time."""
     refusals: NotNegative | None = None
-    """How often it failed in a row. The delay before the next try doubles with each."""
+    """How often in a row it failed. The delay before the next try doubles with each."""
     object: str | None = None
-    """The object that was refused: it goes first and alone at the next try of a start."""
+    """The object that was refused: the next try creates it first and alone."""
     others: list[str] | None = None
-    """What else was refused while the attempt runs, and waits as well."""
+    """Other objects that were refused while the attempt runs, and wait as well."""
 
 
 class ProgressStatus(StatusModel):
-    """How far the training is, as the bundled trainer's chief, or else worker 0, told last."""
+    """How far the training is, as last reported by the bundled trainer's chief, or else worker 0."""
 
     phase: str | None = None
     """What it was doing: starting, caching, training, evaluating, saving, exporting."""
@@ -195,7 +196,7 @@ class ProgressStatus(StatusModel):
     total_steps: NotNegative64 | None = None
     """Optimizer steps to do, if known."""
     percent: Annotated[int, Field(ge=0, le=100)] | None = None
-    """Share of the steps that is done."""
+    """Share of the steps that are done."""
     epoch: NotNegative64 | None = None
     """The epoch that is being trained, from 1."""
     total_epochs: NotNegative64 | None = None
@@ -205,45 +206,46 @@ class ProgressStatus(StatusModel):
     examples_per_second: str | None = None
     """Throughput of all workers together, as a decimal."""
     remaining_seconds: NotNegative64 | None = None
-    """Estimated time of the steps to come, without evaluations and saves."""
+    """Estimated time of the remaining steps, without evaluations and saves."""
     gpu_use_percent: list[NotNegative] | None = None
-    """How much of the last moment each GPU of the replica computed."""
+    """Share of the last interval that each GPU of the replica was computing."""
     gpu_memory_mib: Annotated[list[NotNegative64] | None, Field(alias="gpuMemoryMiB")] = None
-    """The most that TensorFlow has used on each of them."""
+    """Peak memory that TensorFlow used on each of them."""
     in_place_restarts: NotNegative | None = None
-    """How often its processes were started again in their pods, as far as it has been counted."""
+    """How often its processes were restarted in their pods, as far as it has been counted."""
     in_place_pod_uid: Annotated[str | None, Field(alias="inPlacePodUID")] = None
-    """uid of the pod that told so: the chief's, or else worker 0's. Its last words may come in the next attempt."""
+    """uid of the pod that reported it: the chief's, or else worker 0's. Its last report may arrive in the next
+    attempt."""
     time: Time | None = None
-    """When this was told first: while nothing changes, nothing is written."""
+    """When this was first reported. An unchanged report is not written again."""
 
 
 class GpuTimeStatus(StatusModel):
-    """How long all pods have held their GPUs. Until status says otherwise, gpus × the time since adds up."""
+    """GPU time of all pods. Since `time`, `gpus` × the elapsed seconds are to be added."""
 
     seconds: NotNegative64
     """Seconds, times GPUs."""
     gpus: NotNegative
-    """GPUs that were held at that moment."""
+    """GPUs in use at that time."""
     time: Time
-    """Up to when this counts."""
+    """The end of the time that is counted."""
 
 
 class GoodputParts(StatusModel):
-    """Whole seconds by what they went into, as docs/goodput.md explains. Absent: none."""
+    """Whole seconds by what they were spent on, as docs/goodput.md explains. Absent: none."""
 
     queued: NotNegative64 | None = None
-    """Until the pod had a node."""
+    """Until the pod was scheduled."""
     pulling: NotNegative64 | None = None
-    """Images, and starting containers."""
+    """Pulling images, and starting containers."""
     waiting: NotNegative64 | None = None
-    """For the other replicas."""
+    """Waiting for the other replicas."""
     importing: NotNegative64 | None = None
     """Starting Python, TensorFlow and the user's module."""
     building: NotNegative64 | None = None
-    """Model, data and steps."""
+    """Building the model, the data and the steps."""
     restoring: NotNegative64 | None = None
-    """A checkpoint, or finding that there is none."""
+    """Restoring a checkpoint, or finding that there is none."""
     tracing: NotNegative64 | None = None
     """The first step of each process."""
     input: NotNegative64 | None = None
@@ -253,123 +255,122 @@ class GoodputParts(StatusModel):
     saving: NotNegative64 | None = None
     """Checkpoints and the model, as far as training waited."""
     evaluating: NotNegative64 | None = None
-    """Validation and test splits."""
+    """Evaluating the validation and test splits."""
     recomputing: NotNegative64 | None = None
-    """Steps that had been done before."""
+    """Repeating steps that had been done before."""
     useful: NotNegative64 | None = None
-    """Steps that were done for the first time, without what is named above."""
+    """Steps that were done for the first time, without the other parts."""
     lost: NotNegative64 | None = None
-    """From the last sign of life of a process that failed until that was noticed."""
+    """From the last sign of life of a failed process until the failure was detected."""
     restarting: NotNegative64 | None = None
     """From a failure until the next process or pod."""
     backoff: NotNegative64 | None = None
     """Between two tries."""
     suspended: NotNegative64 | None = None
-    """By runPolicy.suspend."""
+    """Suspended by runPolicy.suspend."""
     other: NotNegative64 | None = None
-    """What nobody has told: programs without the bundled trainer, a pod that was lost."""
+    """Not reported: programs without the bundled trainer, a lost pod."""
 
 
 class GoodputBefore(GoodputParts):
-    """The account up to when `pod` began to be followed."""
+    """The account up to when `pod` was first followed."""
 
     since: Time
     """When that was."""
 
 
 class GoodputStatus(GoodputParts):
-    """What all of the job's time went into, as its chief, or else worker 0, has lived it: the seconds between
+    """What the whole time of the job was spent on, as seen by its chief, or else worker 0: the seconds between
     metadata.creationTimestamp and `time`."""
 
     time: Time
-    """Up to when this counts."""
+    """The end of the time that is counted."""
     reached_step: NotNegative64 | None = None
     """The highest step that is known to have been done."""
     pod: str | None = None
-    """uid of the pod that is followed, or was last."""
+    """uid of the pod that is, or was last, followed."""
     before: GoodputBefore | None = None
     """Present while that pod's account is open."""
 
 
 class RecoveryStatus(StatusModel):
-    """The last failure that training came back from, or is about to. Moments that are not known are absent."""
+    """The last failure that training has recovered from, or is recovering from. Unknown times are absent."""
 
     how: Literal["InPlace", "Pods"]
-    """Whether the processes were started again in their pods, or pods created anew."""
+    """Whether the processes were started again in their pods, or the pods were created again."""
     failed: Time
-    """The last sign of life, or when the container ended."""
+    """The last sign of life, or the end of the container."""
     detected: Time | None = None
-    """Noticed: by the supervisor, or by the operator."""
+    """When the supervisor or the operator detected it."""
     ended: Time | None = None
-    """The processes of the chief's pod are gone."""
+    """When the processes of the chief's pod had ended."""
     created: Time | None = None
-    """The chief's new pod was created."""
+    """When the chief's new pod was created."""
     started: Time | None = None
-    """Its processes, or its container, began."""
+    """When its processes, or its container, started."""
     restored: Time | None = None
-    """The checkpoint was read."""
+    """When the checkpoint had been read."""
     stepped: Time | None = None
-    """The first step that had not been done before."""
+    """When the first step ended that had not been done before."""
 
 
 class DigestsStatus(StatusModel):
-    """Digests of images that pods have their code and models from, as their kubelets tell them. More than one: somebody
-    has moved the tag between two pulls."""
+    """Digests of the images that pods have their code and models from, as reported by their kubelets. More than one:
+    the tag was moved between two pulls."""
 
     code: list[str] | None = None
-    """Of spec.trainer.code.image."""
+    """Digests of spec.trainer.code.image."""
     models: list[str] | None = None
-    """Of spec.trainer.models.image."""
+    """Digests of spec.trainer.models.image."""
 
 
 class CheckpointStatus(StatusModel):
     """The newest complete checkpoint."""
 
     step: NotNegative64 | None = None
-    """Optimizer steps it holds."""
+    """Optimizer steps that it contains."""
     directory: str | None = None
-    """Where it is, as the pods see it."""
+    """Its directory, as the pods see it."""
     time: Time | None = None
     """When it was complete."""
     seconds: NotNegative | None = None
-    """How long the save took, from the end of the step. The pods that are created next have time for it when they are
-    stopped."""
+    """How long the save took, from the end of the step. Pods that are created next have this much more time to stop."""
 
 
 class FailureStatus(StatusModel):
-    """The failure that stopped the last attempt, or a replica of it. Of several, the first and most specific."""
+    """The failure that ended the last attempt, or a replica of it; of several, the first and most specific."""
 
     role: str | None = None
     """Role of the replica that failed first. Absent if none did: a deadline, a refused start."""
     index: NotNegative | None = None
     """Index of that replica."""
     container: Annotated[str, Field(max_length=63)] | None = None
-    """The container that ended its pod, if that is not `tensorflow`: mostly an init container."""
+    """The container that ended its pod, if it is not `tensorflow`: mostly an init container."""
     exit_code: ExitCode | None = None
     """Exit code of that container. Absent if the pod was evicted or lost."""
     reason: str | None = None
-    """What Kubernetes called it: Error, OOMKilled, Evicted, PreemptionByScheduler, …"""
+    """Kubernetes' reason: Error, OOMKilled, Evicted, PreemptionByScheduler, …"""
     cause: Annotated[str, Field(max_length=64)] | None = None
-    """What it was, in one word that programs can rely on: Exception, BadConfig, LossNotFinite, DiskFull, OutOfMemory,
+    """The cause, in one word that programs can rely on: Exception, BadConfig, LossNotFinite, DiskFull, OutOfMemory,
     HostOutOfMemory, LimitReached, Fenced, Stopped, PeerFailure, Hang, Killed, Crash, Drained, Tainted, Evicted,
     Preempted, NodeLost, NodeRefused, DeviceUnhealthy, Deleted, NotFetched, Command, Image, Unschedulable, Quota,
     Refused, Deadline, Unknown."""
     action: Annotated[str, Field(max_length=500)] | None = None
-    """What to do about it, in one sentence."""
+    """The fix, in one sentence."""
     message: Annotated[str, Field(max_length=4096)] | None = None
-    """What Kubernetes said of the pod, what the trainer said last, and the last lines of the log:
+    """Kubernetes' message about the pod, the trainer's last message, and the last lines of the log:
     runPolicy.failureLogLines of them, 4,096 bytes."""
     time: Time | None = None
     """When it ended."""
 
 
 class JobStatus(StatusModel):
-    """What the operator knows of the job. Written by the operator only."""
+    """What the operator knows of the job. Written only by the operator."""
 
     observed_generation: NotNegative64 | None = None
-    """metadata.generation that this status was made from."""
+    """metadata.generation that this status is based on."""
     phase: Annotated[Phase | None, Field(strict=False)] = None
-    """The state in one word, for a person. Programs read the conditions."""
+    """The state in one word, for people. Programs read the conditions."""
     conditions: Annotated[
         list[JobCondition],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
@@ -382,15 +383,15 @@ class JobStatus(StatusModel):
     completion_time: Time | None = None
     """When it succeeded or failed."""
     attempt: NotNegative | None = None
-    """Number of the current attempt, from 1. Every start of the whole gang is one."""
+    """Number of the current attempt, from 1. Every start of the whole gang is an attempt."""
     attempt_start_time: Time | None = None
-    """When the current attempt was begun, or may begin."""
+    """When the current attempt started, or may start."""
     restarts: NotNegative | None = None
     """Failures that counted against runPolicy.backoffLimit."""
     in_place_restarts: NotNegative | None = None
     """Those of `restarts` for which no pod was created: runPolicy.recovery."""
     resizes: NotNegative | None = None
-    """How often an elastic job has gone on with another number of workers."""
+    """How often the number of workers of an elastic job was changed."""
     disruptions: NotNegative | None = None
     """Evictions, preemptions and lost nodes, which don't count against runPolicy.backoffLimit."""
     consecutive_failures: NotNegative | None = None
@@ -406,24 +407,24 @@ class JobStatus(StatusModel):
         ]
         | None
     ) = None
-    """Replicas that were restarted on their own; only those that were."""
+    """Replicas that were restarted alone; only those that were."""
     plan: PlanStatus | None = None
     """What the current attempt was started from."""
     retry: RetryStatus | None = None
-    """A start that could not be completed and is tried again."""
+    """A start that could not be completed and is retried."""
     progress: ProgressStatus | None = None
     """How far the training is."""
     gpu_time: GpuTimeStatus | None = None
-    """What the job has cost in GPUs, brought up to date with each write of the status."""
+    """GPU time of the job, updated with each write of the status."""
     goodput: GoodputStatus | None = None
-    """What the job's time went into, brought up to date with each write of the status."""
+    """What the job's time was spent on, updated with each write of the status."""
     last_recovery: RecoveryStatus | None = None
-    """How long the job took to come back from its last failure, step by step."""
+    """The steps of the last recovery from a failure, with their times."""
     last_checkpoint: CheckpointStatus | None = None
     """The newest complete checkpoint."""
     last_failure: FailureStatus | None = None
-    """The failure that stopped the last attempt, or a replica of it."""
+    """The failure that ended the last attempt, or a replica of it."""
     digests: DigestsStatus | None = None
-    """Which images code and models came from."""
+    """The images of code and models."""
     selector: str | None = None
-    """Label selector of the pods that /scale counts: those of the job, or of an elastic job its workers."""
+    """Label selector of the pods that /scale counts: all pods of the job, or the workers of an elastic job."""

@@ -1,4 +1,4 @@
-"""One row for each strategy: all that the operator knows of it.
+"""One row for each strategy, with all its traits.
 
 The rules (and their CEL), TF_CONFIG, the wait-for-peers init container, restart scope, success, GPU defaults and
 `tfgpu explain` read it. A new strategy is a row here and a name in `names.Strategy`.
@@ -19,11 +19,11 @@ class Cluster(Enum):
     """What TF_CONFIG's cluster shows a task. An evaluator always sees only itself."""
 
     NONE = auto()
-    """No TF_CONFIG: there is no other task."""
+    """No TF_CONFIG: there are no other tasks."""
     FULL = auto()
     """All tasks but the evaluator, the same for all."""
     SPARSE = auto()
-    """For workers that come and go: a worker sees itself and every ps, a ps itself, the chief all of them."""
+    """For workers that join and leave: a worker sees itself and every ps, a ps itself, the chief all of them."""
 
 
 class Restart(Enum):
@@ -43,7 +43,7 @@ class Work(Enum):
     PARAMETER_SERVERS = auto()
     """Workers compute whole batches, each at its own pace; the variables are on parameter servers."""
     OWN_PROGRAM = auto()
-    """The operator does not know: the user's program decides."""
+    """Unknown to the operator: the user's program decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,35 +54,36 @@ class Traits:
     needs: frozenset[Role] = frozenset()
     """Roles with at least one replica."""
     refuses: frozenset[Role] = frozenset()
-    """Roles that it does not have."""
+    """Roles that are not allowed."""
     adds_chief: bool = False
-    """A job without a chief gets one, which coordinates."""
+    """A job without a chief gets one, as coordinator."""
     cluster: Cluster
     waits_for: Mapping[Role, tuple[Role, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """By role, the roles for whose host names its wait-for-peers init container waits."""
+    """By role: the roles whose host names must resolve before its wait-for-peers init container ends."""
     restart: Restart
     runs_on_without: frozenset[Role] = frozenset()
-    """Roles of which a replica may restart while the job goes on and stays Running."""
+    """Roles of which a replica may restart while the job continues and stays Running."""
     ends_together: bool = False
     """All tasks end together, so that success waits a moment for stragglers."""
     no_gpus: frozenset[Role] = frozenset({Role.PS})
-    """Roles whose pods get no GPUs unless they ask."""
+    """Roles whose pods get no GPUs unless they request them."""
     trainer_trains: bool = True
     """The bundled trainer can train under it."""
     trainer_predicts: bool = False
     """trainer.mode predict is possible under it."""
     resizable: bool = False
-    """The bundled trainer goes on with another number of workers, from a checkpoint, as if it had been so before."""
+    """The bundled trainer can continue from a checkpoint with another number of workers."""
     workers_come_and_go: bool = False
-    """Its chief also takes workers in, and lets them go, while the others train on."""
+    """Its chief also admits workers, and lets them leave, while the others train."""
     several_processes: bool = False
     """The bundled trainer may start several processes in a pod (gpu.processesPerGpu)."""
     placement: bool = False
     """The bundled trainer may place layers on GPUs (trainer.placement)."""
     communications: tuple[str, ...] = ()
-    """What the bundled trainer takes as trainer.communication besides Auto. Empty: no rule of the strategy's own."""
+    """Values of trainer.communication, besides Auto, that the bundled trainer supports. Empty: the strategy restricts
+    none."""
     advice: str = ""
-    """The sentence of `tfgpu explain` on whether it suits; empty: it depends on the devices."""
+    """The sentence of `tfgpu explain` about when it suits; empty: it depends on the devices."""
 
 
 _COLLECTIVE: Final = (Role.CHIEF, Role.WORKER)
@@ -146,7 +147,7 @@ TRAITS: Final[Mapping[Strategy, Traits]] = MappingProxyType(
 
 
 def having(trait: Callable[[Traits], bool]) -> tuple[Strategy, ...]:
-    """The strategies of which it is true, in the order of `Strategy`."""
+    """The strategies that have the trait, in the order of `Strategy`."""
     return tuple(strategy for strategy in Strategy if trait(TRAITS[strategy]))
 
 

@@ -1,4 +1,4 @@
-"""From a model to a structural schema, the dialect of OpenAPI that CustomResourceDefinitions speak."""
+"""From a model to a structural schema, the form of OpenAPI that CustomResourceDefinitions use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = ("format", "enum", "pattern", "minLength", "maxLength", "minItems", "max
 
 
 def structural(model: type[BaseModel], *, defaults: bool = True) -> Schema:
-    """The model's schema with everything inlined. `defaults` False leaves the defaults out, as a status wants it."""
+    """The model's schema with all references inlined. `defaults` False leaves the defaults out, as for a status."""
     source = model.model_json_schema(by_alias=True)
     return _convert(source, source.get("$defs", {}), defaults)
 
@@ -45,7 +45,7 @@ def _convert(source: Mapping[str, Any], definitions: Mapping[str, Any], defaults
 
 
 def _resolve(source: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """References replaced by what they refer to, `X or null` by X: Kubernetes leaves out what is absent."""
+    """Replace references by what they refer to, and `X or null` by X: Kubernetes omits absent fields."""
     own = dict(source)
     if "anyOf" in own:
         choices = [choice for choice in own.pop("anyOf") if choice.get("type") != "null"]
@@ -65,5 +65,5 @@ def _integer(source: Mapping[str, Any]) -> Schema:
 
 
 def is_open(schema: Schema) -> bool:
-    """Unknown fields are kept."""
+    """True if unknown fields are kept."""
     return bool(schema.get(PRESERVE))

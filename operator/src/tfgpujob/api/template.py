@@ -1,5 +1,5 @@
-"""The parts of a pod template that rules look at. Everything else in it is kept as given and checked by Kubernetes
-when the pod is created."""
+"""The parts of a pod template that rules read. The rest is kept as given and checked by Kubernetes when the pod is
+created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_CONTAINERS = 64
 
 
 class TemplateMetadata(OpenModel):
-    """Labels and annotations for the pods. Their names are given by the operator."""
+    """Labels and annotations for the pods. The operator names the pods."""
 
     name: ShortText | None = None
     """Not allowed: the operator names the pods <job>-<role>-<index>."""
@@ -32,7 +32,7 @@ class EnvVar(OpenModel):
     """An environment variable, as in a Pod."""
 
     name: str
-    """Name of the variable. TF_CONFIG and the operator's own TFGPU_ variables are set by the operator."""
+    """Name of the variable. The operator sets TF_CONFIG and its own TFGPU_ variables."""
 
 
 class SecurityContext(OpenModel):
@@ -69,10 +69,10 @@ class Volume(OpenModel):
 
 
 class PodSpec(OpenModel):
-    """A pod's spec, as in a Pod. Nobody has to write one: image, command and GPUs have defaults."""
+    """A pod's spec, as in a Pod. Optional: image, command and GPUs have defaults."""
 
     restart_policy: ShortText | None = None
-    """Leave it out, or Never: whether a replica restarts is decided by replicaSpecs.<role>.restartPolicy."""
+    """Leave it out, or set Never: replicaSpecs.<role>.restartPolicy decides whether a replica restarts."""
     hostname: ShortText | None = None
     """Not allowed: the operator sets it to the pod's name, by which the other replicas find it."""
     subdomain: ShortText | None = None
@@ -89,7 +89,7 @@ class PodSpec(OpenModel):
     """Refused unless an administrator allows host access in this namespace."""
     containers: Annotated[list[Container], Field(max_length=MAX_CONTAINERS)] = Field(default_factory=list)
     """Containers of the pod. The one named `tensorflow` is the training process; it is added if missing, when
-    spec.trainer or spec.image says what it runs."""
+    spec.trainer or spec.image sets what it runs."""
     init_containers: Annotated[list[Container], Field(max_length=MAX_CONTAINERS)] = Field(default_factory=list)
     """Containers that run before the others."""
     volumes: list[Volume] = Field(default_factory=list)
@@ -108,7 +108,7 @@ class PodSpec(OpenModel):
 
 
 class PodTemplate(OpenModel):
-    """A PodTemplateSpec: what the pods have besides what the operator gives them."""
+    """A PodTemplateSpec, to which the operator adds its own fields."""
 
     metadata: TemplateMetadata = Field(default_factory=TemplateMetadata)
     """Labels and annotations for the pods."""
@@ -117,7 +117,7 @@ class PodTemplate(OpenModel):
 
 
 def part(model: OpenModel, *keys: str) -> Any:
-    """What the template says below these keys, which no model names; None if nothing, or nothing that makes sense."""
+    """The template's value at these keys, which no model declares; None if it is absent or has another type."""
     found: Any = model.model_extra
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -125,7 +125,7 @@ def part(model: OpenModel, *keys: str) -> Any:
 
 
 def items(model: OpenModel, *keys: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The objects in a list below these keys, with their places."""
+    """The objects in a list at these keys, with their indexes."""
     found = part(model, *keys)
     if isinstance(found, list):
         yield from ((index, item) for index, item in enumerate(found) if isinstance(item, Mapping))
@@ -137,7 +137,7 @@ def read_template(template: Mapping[str, Any]) -> PodTemplate:
 
 
 def without_empty(value: Any) -> Any:
-    """The same without the keys of mappings that have no value. What has none is no copy."""
+    """A copy without the keys of mappings that have no value. A value without such keys is returned itself."""
     if isinstance(value, Mapping):
         kept = {key: without_empty(item) for key, item in value.items() if item is not None}
         return value if len(kept) == len(value) and all(kept[key] is value[key] for key in kept) else kept

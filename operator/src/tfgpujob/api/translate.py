@@ -1,4 +1,4 @@
-"""pydantic's errors, said in Kubernetes' words: the field's path, the problem, the fix."""
+"""pydantic's errors in Kubernetes' terms: the field's path, the problem, the fix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfgpujob.api.spec import JobSpec
 from tfgpujob.units import counted
 
 MAX_PROBLEMS: Final = 32
-"""Of each kind that are said: an object may have one in each of 20,000 values, and a status has room for fewer."""
+"""Maximum of each kind: an object may have a problem in each of 20,000 values, and a status has room for fewer."""
 _TFJOB_KEYS = {
     "master": "the role is called chief here: rename it",
     "tfReplicaSpecs": "it is called replicaSpecs here, with roles in lower case",
@@ -35,12 +35,12 @@ _PATTERNS = {
     "claim": "use lower-case letters, digits, - and .",
 }
 _LONGEST_WORD = 64
-"""Longer than any field: comparing words takes time with the square of their length."""
+"""Longer than any field: comparing words takes quadratic time."""
 _ELSEWHERE = {
     "KAI": "remove it: KAI makes pod groups itself. For its queues set schedulerName: kai-scheduler and the label "
     "kai.scheduler/queue in each template",
 }
-"""What people write for something that is had in another way."""
+"""Names that users write for something that has another name here."""
 _TYPES = {
     type(None): "empty",
     bool: "a yes-or-no value",
@@ -68,9 +68,9 @@ def translate_all(
     value: Mapping[str, Any],
     ignore: Callable[[ErrorDetails], bool] = lambda _: False,
 ) -> list[Invalid]:
-    """The first of the problems; `model` is what was validated, `prefix` its path."""
+    """The first MAX_PROBLEMS problems; `model` is what was validated, `prefix` its path."""
     if error.error_count() > MAX_PROBLEMS * MAX_PROBLEMS:
-        # The first of them are found in the first values, and to word all takes longer than anybody may.
+        # Validate the first values alone if there are too many: wording all problems takes too long.
         try:
             model.model_validate(_shortened(value), by_alias=True, by_name=False)
         except ValidationError as shorter:
@@ -79,7 +79,7 @@ def translate_all(
             return [Invalid(prefix, f"has {error.error_count():,} problems", "correct it")]
     found = (detail for detail in error.errors(include_url=False) if not ignore(detail))
     problems = [_translate(detail, prefix, model) for detail in islice(found, MAX_PROBLEMS)]
-    # A misspelled key says it all; that the right one is missing follows from it.
+    # Only the misspelled key is reported; that the right one is missing follows from it.
     misspelled = {
         f"{p.field.rpartition('.')[0]}.{p.fix.removeprefix('did you mean ').removesuffix('?')}"
         for p in problems
@@ -145,7 +145,7 @@ def _what(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """The value as a person wrote it, cut when it is long."""
+    """The value as a user wrote it, shortened when it is long."""
     if isinstance(value, dict | list):
         return "this"
     if value is None or isinstance(value, bool):
@@ -155,7 +155,7 @@ def shown(value: Any) -> str:
 
 
 def _choices(ctx: Mapping[str, Any]) -> list[str]:
-    """pydantic words it as "'A', 'B' or 'C'"."""
+    """pydantic writes it as "'A', 'B' or 'C'"."""
     return [part.strip().strip("'") for part in str(ctx["expected"]).replace(" or ", ", ").split(",")]
 
 
@@ -171,7 +171,7 @@ def _nearest(value: Any, choices: Sequence[str]) -> str:
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant; upper and lower case don't count."""
+    """The known word that was probably meant; case is ignored."""
     word, lower = word[:_LONGEST_WORD], {name.lower(): name for name in known}
     exact = [name for low, name in lower.items() if low and word.lower().startswith(low)]
     found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.7)

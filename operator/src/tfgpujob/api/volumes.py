@@ -23,7 +23,7 @@ class ClaimMetadata(Model):
     """The name of the volume, and labels and annotations for the claims."""
 
     name: Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-    """The volume's name, which the template's volumeMounts name. The claim of a replica is NAME-<pod>, as in
+    """The volume's name, which volumeMounts of the template refer to. The claim of a replica is NAME-<pod>, as in
     data-train-worker-0."""
     labels: dict[str, str] | None = None
     """Labels for the claims, besides the operator's own."""
@@ -35,7 +35,7 @@ class ClaimRequests(OpenModel):
     """What the volume must have."""
 
     storage: Quantity
-    """The least size of the volume."""
+    """The minimum size of the volume."""
 
 
 class ClaimResources(OpenModel):
@@ -55,7 +55,7 @@ class ClaimSpec(OpenModel):
 
 
 class ClaimTemplate(Model):
-    """A PersistentVolumeClaim that each replica gets for itself."""
+    """A PersistentVolumeClaim of which each replica gets its own."""
 
     metadata: ClaimMetadata
     """The name of the volume, and labels and annotations for the claims."""
@@ -64,14 +64,14 @@ class ClaimTemplate(Model):
 
     @property
     def claim_spec(self) -> dict[str, Any]:
-        """As it was written."""
+        """The spec as it was written."""
         return self.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 class ClaimRetention(Model):
-    """What becomes of the claims of volumeClaimTemplates."""
+    """What happens to the claims of volumeClaimTemplates."""
 
     when_deleted: Annotated[WhenDeleted, Field(strict=False)] = WhenDeleted.RETAIN
-    """When the job is deleted. Retain: they stay, and a job of the same name finds them again. Delete: they go with
-    the job. Counts for claims that are created from then on. While the job is there they always stay: after restarts,
-    a suspension, its end, and of workers that left by a resize."""
+    """When the job is deleted. Retain: they are kept, and a job of the same name finds them again. Delete: they are
+    deleted with the job. Takes effect for claims that are created from then on. While the job exists they are always
+    kept: after restarts, a suspension, its end, and those of workers removed by a resize."""

@@ -19,7 +19,7 @@ class Predict:
     weights that initialWeights names."""
 
     part_rows: int = field(default=8192, metadata=POSITIVE)
-    """Rows of data("predict") behind one output file, which is also the work that is done again after a restart."""
+    """Rows of data("predict") in one output file, which is also the unit of work that is repeated after a restart."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,8 +75,8 @@ class ConfigMapCode:
     """Name of the ConfigMap, in the job's namespace."""
 
     paths: Mapping[str, str] | None = None
-    """Where below /code the file of each key is, for code in folders: `{net..layers.py: net/layers.py}`. Keys that are
-    not named here are left out. Absent: each key is a file of that name. `tfgpu submit train.py --with net` sets it."""
+    """The file below /code of each key, for code in folders: `{net..layers.py: net/layers.py}`. Keys that are not
+    listed are left out. Absent: each key is a file of that name. `tfgpu submit train.py --with net` sets it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,14 +99,14 @@ class GitCode:
 
     revision: str
     """The full hash of a commit, so that all pods of all attempts run the same code: `git rev-parse HEAD` prints it.
-    `tfgpu submit` also takes a branch or a tag, and writes the commit in its place."""
+    `tfgpu submit` also accepts a branch or a tag, and replaces it by the commit."""
 
     path: str | None = None
     """Folder of the repository that becomes /code. All of it if absent."""
 
     secret_name: str | None = None
-    """A Secret of the job's namespace with `username` and `password`, a token for instance, and `ca.crt` where the
-    server's certificate is of an authority of your own. Only the init container that fetches the code sees it."""
+    """A Secret in the job's namespace with `username` and `password`, for instance a token, and `ca.crt` if the
+    server's certificate is of a private authority. Only the init container that fetches the code sees it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,8 +121,8 @@ class Code:
     """A volume that already holds the code. It is mounted read-only."""
 
     image: str | None = None
-    """An image with the code in its folder /code: mounted as a volume where every node can, else copied before training
-    starts, for which it must contain `cp`."""
+    """An image with the code in its folder /code. It is mounted as a volume where every node supports it, else copied
+    before training starts, for which it must contain `cp`."""
 
     git: GitCode | None = None
     """One commit of a git repository, fetched before training starts by the bundled trainer's image, or one made from
@@ -134,8 +134,8 @@ class Models:
     """spec.trainer.models."""
 
     image: str
-    """An image with models in its folder /models: mounted as a volume where every node can, else copied before training
-    starts, for which it must contain `cp`."""
+    """An image with models in its folder /models. It is mounted as a volume where every node supports it, else copied
+    before training starts, for which it must contain `cp`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,13 +150,13 @@ class Output:
     starts from the beginning. With several workers, all of them must be able to mount it."""
 
     sub_path: str = ""
-    """Folder in the claim that is mounted, so that several jobs can share a claim: two jobs in one folder go on from
+    """Folder in the claim that is mounted, so that several jobs can share a claim. Two jobs in one folder continue from
     each other's checkpoints. The whole claim if absent."""
 
     store: str | None = None
     """URL of an object store that gets a copy of the checkpoints and of the model, such as s3://bucket/folder. A pod
-    that has no checkpoint goes on from there. Under mode predict, predictions/ is written there and not to directory.
-    Credentials are the container's own, as environment variables."""
+    without a checkpoint continues from there. Under mode predict, predictions/ is written there and not to directory.
+    Credentials are environment variables of the container."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,8 +170,8 @@ class Checkpoint:
     """Save after this many epochs. May be combined with everySteps and everySeconds."""
 
     every_seconds: int | None = field(default=None, metadata=POSITIVE)
-    """Save after the step with which so many seconds since the last save are over, but not while that is still being
-    written: training never waits for storage. May be combined with everySteps and everyEpochs."""
+    """Save after the first step that ends this many seconds after the last save, unless that is still being written:
+    training never waits for storage. May be combined with everySteps and everyEpochs."""
 
     keep: int = field(default=3, metadata=POSITIVE)
     """Number of saves to keep; older ones are deleted."""
@@ -193,7 +193,8 @@ class Best:
     """spec.trainer.best."""
 
     monitor: str | None = None
-    """What the evaluations during training are judged by: loss, or the name of a metric. Absent: nothing is judged."""
+    """The metric of evaluations during training that decides which is best: loss, or the name of a metric. Absent:
+    none."""
 
     mode: Literal["min", "max"] | None = None
     """Whether min or max is best. Absent: min; only a loss may leave it out."""
@@ -205,8 +206,8 @@ class Best:
     """Stop training after this many evaluations in a row without improvement. Absent: train to the end."""
 
     restore: bool = True
-    """End with the best weights: they are tested and exported. Otherwise with the last ones. Either way the best are
-    kept in best/ in the output directory."""
+    """End with the best weights, which are then tested and exported; false: with the last. The best are kept in best/
+    in the output directory either way."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,13 +252,13 @@ class TrainerConfig:
     memory; the result is the same. Absent: what the compiled optimizer's gradient_accumulation_steps says, or 1."""
 
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] | None = None
-    """Type that is computed in: float32, mixed_bfloat16 (fast on recent GPUs, and safe) or mixed_float16 (with a loss
-    scale; steps that overflow are skipped and counted). Weights stay float32. Absent: what the model says."""
+    """Type of the computation: float32, mixed_bfloat16 (fast on recent GPUs, and safe) or mixed_float16 (with a loss
+    scale; steps that overflow are skipped and counted). Weights stay float32. Absent: the model's own policy."""
 
     jit: Literal["none", "replica"] | None = None
     """replica: compile the forward and backward pass of each replica, and the update where a worker has one replica,
-    with XLA; none: don't. The all-reduce stays outside, and a short last batch of an epoch runs without. Absent: as
-    Keras' fit() does, with XLA on GPUs where all layers support it; without on CPUs, which are faster so."""
+    with XLA; none: no XLA. The all-reduce is not compiled, nor is a short last batch of an epoch. Absent: as Keras'
+    fit(), with XLA on GPUs if all layers support it, and without on CPUs, which are faster without."""
 
     all_reduce: Literal["float16"] | None = None
     """float16: send gradients between replicas as float16, each scaled so that it cannot overflow. Half the bytes, for
@@ -287,7 +288,7 @@ class TrainerConfig:
     """Optimizer steps. Set either epochs or steps; under mode predict, and for a plain script, neither."""
 
     seed: int = 0
-    """Seed of everything random: initial weights, dropout, the order of the data."""
+    """Seed of all randomness: initial weights, dropout, the order of the data."""
 
     deterministic: bool = False
     """Use only operations that give bit-equal results on every run. Slower, and some operations refuse it."""
@@ -297,45 +298,45 @@ class TrainerConfig:
     micro-batch then has a loss of its own, and the result is another one than without accumulate."""
 
     remainder: Literal["step", "carry", "drop"] | None = None
-    """What happens to examples left over at the end of an epoch that are fewer than the replicas. step: they are a step
-    of their own, as in Keras, also if absent. carry: the last whole batch takes them. drop: they are left out."""
+    """What happens to examples at the end of an epoch that are fewer than the replicas. step: they are a step of their
+    own, as in Keras, also if absent. carry: they are added to the last whole batch. drop: they are left out."""
 
     data: Data = field(default_factory=Data)
     """How the data that data() returns is read: cached, shuffled, read ahead."""
 
     profile: Profile = field(default_factory=Profile)
-    """Steps to look at with TensorFlow's profiler; the profile goes to profile/ in the output directory."""
+    """Steps to profile with TensorFlow's profiler; the profile is written to profile/ in the output directory."""
 
     initial_weights: str | None = None
     """What a new run starts from: a .keras or .weights.h5 file, a checkpoint, or the output directory of another run. A
-    run that resumes has its own checkpoint and does not look at it. Under mode predict: the weights to use."""
+    run that resumes uses its own checkpoint instead. Under mode predict: the weights to use."""
 
     new_layers: tuple[str, ...] = ()
     """Names of layers, such as head*, that keep the weights that model() gives them although initialWeights is set: a
-    new head on an old model. All others must be there, by name and shape."""
+    new head on an old model. All other layers must be in it, with the same names and shapes."""
 
     export: Export = field(default_factory=Export)
-    """What is written at the end beside model.keras."""
+    """Files to write at the end in addition to model.keras."""
 
     code: Code = field(default_factory=Code)
-    """Where your code comes from; it is mounted at /code. Name exactly one source. Not needed for a built-in, or when
-    the image has the code."""
+    """Source of your code, which is mounted at /code. Set exactly one. Not needed for a built-in, or when the image has
+    the code."""
 
     models: Models | None = None
-    """Where models come from that initialWeights or predict.model name; they are mounted at /models."""
+    """Source of the models that initialWeights or predict.model name; they are mounted at /models."""
 
     requirements: tuple[str, ...] = ()
-    """Packages that pip installs before the program starts, one line of a requirements file each: `einops==0.8.1`, with
-    `--hash` where it is to be checked; `-r requirements.txt`, a file of the code; `--no-index` and `--find-links
-    wheels` for a folder of it. The versions of TensorFlow, Keras and what they need stay as the image has them. The
-    output directory keeps what was installed for the next attempt."""
+    """Packages that pip installs before the program starts, each a line of a requirements file: `einops==0.8.1`, with
+    `--hash` to verify it; `-r requirements.txt`, a file of the code; `--no-index` and `--find-links wheels` for a
+    folder of it. The versions of TensorFlow, Keras and their dependencies stay those of the image. The output directory
+    keeps what was installed for the next attempt."""
 
     output: Output = field(default_factory=Output)
     """Where results go: checkpoints/, model.keras and run.json."""
 
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     """When to save, and how many saves to keep. By default after every epoch. A save is complete: weights, optimizer,
-    random seeds and the place in the data, so that training resumes exactly."""
+    random seeds and the position in the data, so that training resumes exactly."""
 
     evaluate: Evaluate = field(default_factory=Evaluate)
     """When to evaluate on data("validation") while training."""
@@ -347,7 +348,7 @@ class TrainerConfig:
     """Seconds between two progress lines in the log."""
 
     watchdog: Watchdog = field(default_factory=Watchdog)
-    """When a process that makes no progress gives up, to be started again."""
+    """How long a process may make no progress before it exits, to be started again."""
 
 
 OF_TRAINING = (

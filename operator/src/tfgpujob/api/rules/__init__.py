@@ -1,4 +1,4 @@
-"""Every rule that spans fields. Rules about one field by itself are types and bounds of the models."""
+"""Every rule that spans fields. Rules about a single field are types and bounds of the models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a job may reach outside its pods. Refused by default; an administrator opens it, so only the operator knows."""
+"""What a job may access outside its pods. Refused by default; an administrator permits it, so only the operator checks
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from tfgpujob.api.rules.rule import Job, JobRule
 from tfgpujob.api.template import PodTemplate, items, part
 
 _DEFAULT: Final = "default"
-"""The ServiceAccount of a pod that names none."""
+"""The ServiceAccount of a pod that sets none."""
 _TOKEN_KEY: Final = "token"  # noqa: S105 - the key, not the token
-"""Under which a Secret of type kubernetes.io/service-account-token holds the token."""
+"""Key of the token in a Secret of type kubernetes.io/service-account-token."""
 _BY_CONFIG: Final = "an administrator opens it by namespace in the operator's settings, which CEL can't see"
 
 
@@ -44,7 +46,7 @@ def _service_account(job: Job) -> Iterator[Invalid]:
             if account and account not in allowed:
                 yield Invalid(f"{path}.{key}", f"jobs may not use the ServiceAccount {account!r}", use)
         if not any(names.values()) and _DEFAULT not in allowed:
-            # Even without its token: clouds give a pod the rights of its account by its name.
+            # Also without its token: clouds grant a pod the rights of its ServiceAccount by name.
             problem = f"is missing: the pods would run as {_DEFAULT!r}, which jobs may not use"
             yield Invalid(f"{path}.serviceAccountName", problem, use)
         for field in _token_secrets(template, path):
@@ -53,9 +55,9 @@ def _service_account(job: Job) -> Iterator[Invalid]:
 
 
 def _token_secrets(template: PodTemplate, path: str) -> Iterator[str]:
-    """Where the template takes a Secret without saying that it leaves its token alone.
+    """Where the template uses a Secret without excluding a token.
 
-    The operator may not read Secrets, and need not: only the API server makes token Secrets, always with this key.
+    The operator may not read Secrets, and need not: only the API server creates token Secrets, always with this key.
     """
     for index, volume in enumerate(template.spec.volumes):
         if _has_token(part(volume, "secret")):
@@ -75,12 +77,12 @@ def _token_secrets(template: PodTemplate, path: str) -> Iterator[str]:
 _OF_A_CLAIM: Final = frozenset(
     ("accessModes", "resources", "storageClassName", "volumeMode", "volumeAttributesClassName", "dataSource")
 )
-"""What a claim may say: it asks for a new volume, or for a copy of what its namespace has."""
+"""Fields that a claim may have: it requests a new volume, or a copy of a volume in its namespace."""
 _CLUSTERS_OWN: Final = ("kubernetes.io", "k8s.io")
 
 
 def _claims(job: Job) -> Iterator[Invalid]:
-    """The operator creates claims with its own right: who has none may not bind volumes that are others'."""
+    """The operator creates claims with its own rights, so a user without them could bind volumes of others."""
     for role, replica in job.spec.replica_specs.items():
         for index, claim in enumerate(replica.volume_claim_templates or () if not job.allow_host else ()):
             path = f"spec.replicaSpecs.{role}.volumeClaimTemplates[{index}]"
@@ -96,7 +98,7 @@ def _claims(job: Job) -> Iterator[Invalid]:
 
 
 def _has_token(source: Any) -> bool:
-    """Whether a Secret as a volume gives the file that holds its token: it does when no keys are named."""
+    """True if a Secret as a volume exposes the file with its token, as it does when no keys are listed."""
     if source is None:
         return False
     keys = source.get("items") if isinstance(source, Mapping) else None

@@ -1,4 +1,4 @@
-"""spec.trainer.globalBatchSize: a row for each replica, in each micro-batch."""
+"""spec.trainer.globalBatchSize: at least one row for each replica in each micro-batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _given(job: Job) -> Iterator[Invalid]:
 
 
 def _splits_batches(spec: JobSpec) -> bool:
-    """Whether each replica computes a part of the global batch. With placement a batch is never split."""
+    """True if each replica computes a part of the global batch. With placement a batch is never split."""
     return spec.traits.work is Work.SYNCHRONOUS and not spec.traits.placement
 
 

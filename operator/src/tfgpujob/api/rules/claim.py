@@ -1,4 +1,4 @@
-"""spec.gpu.claim: one way to say which devices, and one place that says how many."""
+"""spec.gpu.claim: one way to select devices, and one field for their number."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _role_gpus(job: Job) -> Iterator[Invalid]:
 
 
 def _limit(job: Job) -> Iterator[Invalid]:
-    """A pod with both would hold GPUs twice."""
+    """A pod with both would occupy twice the GPUs."""
     for role, template in job.templates.items() if job.spec.gpu.claim is not None else ():
         place, container = template.spec.training_container() or ("", None)
         limits: Any = part(container, "resources", "limits") if container else None

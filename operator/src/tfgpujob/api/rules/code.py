@@ -1,4 +1,4 @@
-"""spec.trainer.code: one source, and of git a commit that can't change."""
+"""spec.trainer.code: exactly one source, and for git a full commit hash."""
 
 from __future__ import annotations
 

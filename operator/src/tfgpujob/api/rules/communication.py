@@ -1,4 +1,4 @@
-"""trainer.communication: what the strategy has, and NCCL's need of GPUs."""
+"""trainer.communication: values that the strategy supports, and GPUs for NCCL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STRATEGIES = [(one, TRAITS[one].communications) for one in having(lambda traits
 
 
 def _trainer(job: Job) -> TrainerSpec | None:
-    """Where there is something to choose."""
+    """spec.trainer if the strategy has communications to choose from."""
     return job.spec.trainer if job.spec.traits.communications and not job.spec.predicts else None
 
 

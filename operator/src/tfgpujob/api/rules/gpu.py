@@ -21,8 +21,8 @@ def gpus(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
     """GPUs of one pod: the role's own number, else those of spec.gpu.claim or spec.gpu.perReplica, else 1 where the
     strategy computes.
 
-    A ps and a ParameterServer chief hold and move variables, and of a Custom program nothing is known: none unless
-    they ask.
+    A ps and a ParameterServer chief only hold and move variables, and a Custom program is unknown: they get none unless
+    they request them.
     """
     if replica.gpus is not None:
         return replica.gpus
@@ -40,14 +40,14 @@ def _is_unknown_program(spec: JobSpec) -> bool:
 
 
 def takes_claims(template: PodTemplate) -> bool:
-    """Whether the training container gets devices by resource claims (DRA) of the template's own, which may be its
+    """True if the template gives the training container devices by resource claims (DRA) of its own, which may be its
     GPUs."""
     _, container = template.spec.training_container() or ("", None)
     return container is not None and has_claims(container.model_extra or {})
 
 
 def has_claims(container: Mapping[str, Any]) -> bool:
-    """The same of the training container."""
+    """The same for the training container."""
     resources = container.get("resources")
     claims = resources.get("claims") if isinstance(resources, Mapping) else None
     return isinstance(claims, list) and bool(claims)
@@ -61,7 +61,9 @@ def processes(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
 
 
 def replicas_in_sync(spec: JobSpec) -> int:
-    """What each computes a part of every global batch: a GPU, a process where several share one, or a pod without."""
+    """Units that each compute a part of every global batch: a GPU, a process where several share a GPU, or a pod
+    without GPUs.
+    """
     return sum(
         pods.replicas * max(1, gpus(spec, role, pods), processes(spec, role, pods))
         for role, pods in spec.replica_specs.items()
@@ -70,12 +72,12 @@ def replicas_in_sync(spec: JobSpec) -> int:
 
 
 def several_processes(job: Job) -> bool:
-    """Some pod has more than one TensorFlow process."""
+    """True if some pod has more than one TensorFlow process."""
     return any(processes(job.spec, role, replica) > 1 for role, replica in job.spec.replica_specs.items())
 
 
 def plain_count(limit: Any) -> int | None:
-    """A resource's limit as people write a number of GPUs. None for what is left to the API server, such as 1e0."""
+    """A resource's limit as a number of GPUs. None for forms that are left to the API server, such as 1e0."""
     return int(limit) if _PLAIN.fullmatch(str(limit)) else None
 
 
@@ -104,7 +106,7 @@ def _template_limit(job: Job) -> Iterator[Invalid]:
         if spec.gpu.claim is not None:
             continue  # then it may have none: rules/claim.py
         if _is_unknown_program(spec) and replica.gpus is spec.gpu.per_replica is None:
-            continue  # nothing is known of the program, so its own limit is the only word on it
+            continue  # the program is unknown: only its own limit counts
         place, container = template.spec.training_container() or ("", None)
         limit = plain_count(part(container, "resources", "limits", resource)) if container else None
         count = gpus(spec, role, replica)

@@ -1,7 +1,7 @@
-"""What gives a pod power over its node: the controls of Pod Security "baseline" (Kubernetes 1.34), one a row, and what
-keeps it out of the scheduler's and the system's hands.
+"""Host access: the controls of Pod Security "baseline" (Kubernetes 1.34), one a row, and what keeps a pod away from the
+scheduler's and the system's own fields.
 
-Checked by the operator because it makes the pods: in a namespace without Pod Security nobody else would.
+Checked by the operator because it creates the pods: in a namespace without Pod Security nothing else checks them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 
 
 class OneOf(NamedTuple):
-    """Lets these values pass, and no other."""
+    """Accepts only these values."""
 
     values: tuple[Any, ...]
 
@@ -26,12 +26,12 @@ class OneOf(NamedTuple):
         return any(type(value) is type(known) and value == known for known in self.values)
 
     def cel(self, value: str) -> str:
-        """The same of the CEL expression `value`."""
+        """The CEL expression for it; `value` is CEL too."""
         return f"{value} in {json.dumps(self.values)}" if self.values else "false"
 
 
 class NotOneOf(NamedTuple):
-    """Lets all values pass but these."""
+    """Accepts all values but these."""
 
     values: tuple[Any, ...]
 
@@ -39,12 +39,12 @@ class NotOneOf(NamedTuple):
         return not OneOf(self.values)(value)
 
     def cel(self, value: str) -> str:
-        """The same of the CEL expression `value`."""
+        """The CEL expression for it; `value` is CEL too."""
         return f"!({OneOf(self.values).cel(value)})"
 
 
 class NotBeginning(NamedTuple):
-    """Lets texts pass that don't begin so."""
+    """Accepts strings that don't begin with this."""
 
     prefix: str
 
@@ -56,7 +56,7 @@ class NotBeginning(NamedTuple):
 
 
 class NotNamed(NamedTuple):
-    """Lets environment variables pass that have none of these names, or plainly one of these values."""
+    """Accepts environment variables that have none of these names, or literally one of these values."""
 
     names: tuple[str, ...]
     values: tuple[str, ...]
@@ -67,7 +67,7 @@ class NotNamed(NamedTuple):
         return value.get("valueFrom") is None and (value.get("value") or "") in self.values
 
     def cel(self, value: str) -> str:
-        """The same of the CEL expression `value`."""
+        """The CEL expression for it; `value` is CEL too."""
         plain = f"(!has({value}.valueFrom) || {value}.valueFrom == null)"
         passes = f"(!has({value}.value) || {value}.value == null || {value}.value in {json.dumps(self.values)})"
         return f"(!({value}.name in {json.dumps(self.names)}) || {plain} && {passes})"
@@ -75,11 +75,13 @@ class NotNamed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One control: where it looks below the pod's spec, and which values it lets pass. What is absent passes."""
+    """One control: the fields below the pod's spec that it reads, and the values that it accepts. An absent field
+    passes.
+    """
 
     name: str
     paths: tuple[str, ...]
-    """`*` is each item of a list. What begins with `container.` is looked for in every container of any kind."""
+    """`*` is each item of a list. `container.` is every container of any kind."""
     allowed: OneOf | NotOneOf | NotBeginning | NotNamed
     problem: str
     fix: str = "remove it"
@@ -90,7 +92,7 @@ def _one_of(*values: Any) -> OneOf:
 
 
 def _secured(path: str) -> tuple[str, ...]:
-    """A field that the pod's security context and each container's have."""
+    """A field of the pod's security context and of each container's."""
     return f"securityContext.{path}", f"container.securityContext.{path}"
 
 
@@ -199,7 +201,7 @@ CONTROLS: Final = (
         "use another PriorityClass",
     ),
 )
-"""The last four are none of the standard's."""
+"""The last four are not in the standard."""
 
 RESTRICTED: Final = (
     Control(
@@ -254,7 +256,7 @@ RESTRICTED: Final = (
         "gives the container a right that it could do without",
     ),
 )
-"""What Pod Security "restricted" refuses besides. What it wants said `core/pods/restricted.py` adds."""
+"""What Pod Security "restricted" also refuses. Fields that it requires are added by `core/pods/restricted.py`."""
 
 ANNOTATIONS: Final = {
     "container.apparmor.security.beta.kubernetes.io/": ("AppArmor", ("", "runtime/default", "localhost/")),
@@ -264,12 +266,13 @@ ANNOTATIONS: Final = {
         ("", "runtime/default", "docker/default", "localhost/"),
     ),
 }
-"""How it is said to API servers before 1.30 and 1.27, by prefix; which values pass, or how they begin."""
+"""The same controls as annotations, for API servers before 1.30 and 1.27: the prefix, and the accepted values or how
+they begin."""
 
 
 def host_access(template: Mapping[str, Any], path: str, *, restricted: bool = False) -> Iterator[Invalid]:
-    """What in the pod template, as it was written, gives the pod power over its node; `path` is where it stands.
-    `restricted`: also what Pod Security "restricted" refuses."""
+    """The fields of the pod template that give the pod host access; `path` is the template's. `restricted`: also what
+    Pod Security "restricted" refuses."""
     spec = template.get("spec")
     for control in (*CONTROLS, *(RESTRICTED if restricted else ())):
         for pattern in control.paths:
@@ -286,7 +289,7 @@ def host_access(template: Mapping[str, Any], path: str, *, restricted: bool = Fa
 
 
 def system_priority(name: str | None, field: str) -> Iterator[Invalid]:
-    """The same of a PriorityClass that stands elsewhere than in a template."""
+    """The same for a PriorityClass that is set outside a template."""
     control = CONTROLS[-1]
     if name is not None and not control.allowed(name):
         yield Invalid(field, control.problem, f"{control.fix}, {ASK}")
@@ -298,7 +301,7 @@ def _passes(value: Any, passing: tuple[str, ...]) -> bool:
 
 
 def _refused(spec: Any, pattern: str, path: str, allowed: Callable[[Any], bool]) -> Iterator[str]:
-    """The fields that the pattern matches, and whose values may not pass."""
+    """The fields that the pattern matches and whose values are not accepted."""
     first, _, rest = pattern.partition(".")
     patterns = [f"{kind}.*.{rest}" for kind in CONTAINERS] if first == "container" else [pattern]
     for each in patterns:
@@ -310,7 +313,7 @@ def _walk(value: Any, keys: list[str], path: str, allowed: Callable[[Any], bool]
         if not allowed(value):
             yield path
     elif keys == ["*"]:
-        # Of thousands of variables none may be refused, and to write their fields takes longer than to ask.
+        # Build the path only of refused items: for thousands of variables it takes longer than the check.
         items = value if isinstance(value, list) else ()
         yield from (f"{path}[{index}]" for index, item in enumerate(items) if not allowed(item))
     elif keys[0] == "*":

@@ -1,4 +1,4 @@
-"""What the training process runs: somebody must say."""
+"""The image of the training process: at least one field must set it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""spec.managedBy, and runPolicy.managedBy, where a TFJob has it: which controller sees to the job."""
+"""spec.managedBy, and runPolicy.managedBy, where a TFJob has it: the controller that manages the job."""
 
 from __future__ import annotations
 

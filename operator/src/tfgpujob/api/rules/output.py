@@ -1,4 +1,4 @@
-"""spec.trainer.output: a place that nothing else has."""
+"""spec.trainer.output: a directory that nothing else uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elastic jobs without spec.trainer: their programs have to say that they know of rounds (docs/own-loops.md)."""
+"""Elastic jobs without spec.trainer: their programs must declare that they support rounds (docs/own-loops.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""schedulingPolicy: where the pods are placed."""
+"""schedulingPolicy: the nodes that pods are placed on."""
 
 from __future__ import annotations
 

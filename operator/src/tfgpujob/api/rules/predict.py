@@ -32,10 +32,10 @@ OF_TRAINING = (
     "evaluate.everySteps",
     "best.monitor",
 )
-"""Fields of spec.trainer that say something about training only; absent, or off, unless a user sets them."""
+"""Fields of spec.trainer that apply to training only; absent, or off, unless a user sets them."""
 _OFF = "none"
 _OF_ONE_POD = frozenset({"emptyDir", "ephemeral"})
-"""Volumes that come and go with their pod."""
+"""Volumes that are created and deleted with their pod."""
 
 
 def predicts(trainer: str) -> str:
@@ -89,8 +89,8 @@ def _elastic_output(job: Job) -> Iterator[Invalid]:
 
 
 def _is_mounted(template: PodTemplate, directory: str) -> bool:
-    """Whether the template mounts a volume there that is not each pod's own. volumeClaimTemplates are no volumes of
-    it."""
+    """True if the template mounts a volume there that is shared by the pods. volumeClaimTemplates are not: each replica
+    has its own."""
     _, container = template.spec.training_container() or ("", None)
     shared = {volume.name for volume in template.spec.volumes if not _OF_ONE_POD & (volume.model_extra or {}).keys()}
     mounts = (mount for _, mount in items(container, "volumeMounts")) if container is not None else ()

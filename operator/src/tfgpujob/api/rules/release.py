@@ -1,5 +1,4 @@
-"""What this release can't do yet. Each of these rules is deleted when the release that can arrives; nothing else
-needs to change."""
+"""Features that this release does not have yet. The release that adds one deletes its rule; nothing else changes."""
 
 from __future__ import annotations
 

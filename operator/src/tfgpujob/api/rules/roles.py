@@ -34,7 +34,7 @@ def _field(role: Role) -> str:
 
 
 def _count_field(job: Job, role: Role) -> str:
-    """Where to set the number of pods: a role that is not there has no replicas to set."""
+    """The field that sets the number of pods: an absent role has no replicas to set."""
     return _field(role) + (".replicas" if getattr(job.spec.replica_specs, role) is not None else "")
 
 

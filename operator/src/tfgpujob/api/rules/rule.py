@@ -1,4 +1,4 @@
-"""What a rule is: one statement about a job that spans fields, in Python and, where that can be, in CEL."""
+"""A rule: one statement about a job that spans fields, in Python and, where possible, in CEL."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from tfgpujob.api.template import PodTemplate
 from tfgpujob.names import Role, Strategy
 
 EVERY_ROLE = "<role>"
-"""In Cel.at and Cel.field: the rule stands once for each role."""
+"""In Cel.at and Cel.field: the rule is repeated for each role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job whose every field is well-formed by itself."""
+    """A job whose every field is valid by itself."""
 
     spec: JobSpec
     templates: Mapping[Role, PodTemplate]
-    """Of the roles that have one."""
+    """Templates of the roles that have one."""
     allow_host: bool = False
     allowed_service_accounts: frozenset[str] | None = None
     """None allows any."""
     restricted: bool = False
-    """Whether its pods keep to Pod Security "restricted"."""
+    """Whether its pods comply with Pod Security "restricted"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cel:
     """An entry of x-kubernetes-validations.
 
-    Written so that API servers from 1.28 on run it within their cost limits: no regular expression but on the name,
-    no list without maxItems, no nested lists.
+    It stays within the cost limits of API servers from 1.28 on: regular expressions on the name only, every list with
+    maxItems, no nested lists.
     """
 
     at: str
-    """The schema that carries it: spec, spec.trainer, spec.replicaSpecs.<role>.template."""
+    """The schema that has the rule: spec, spec.trainer, spec.replicaSpecs.<role>.template."""
     rule: str
     message: str
     field: str = ""
@@ -54,11 +54,11 @@ class Rule(Generic[T]):
     check: Callable[[T], Iterator[Invalid]]
     cel: tuple[Cel, ...] = field(default=())
     only_python: str = ""
-    """Why there is no CEL for it."""
+    """Why there is no CEL."""
 
 
 NameRule = Rule[Mapping[str, Any]]
-"""About metadata, which may be looked at even if the spec makes no sense."""
+"""About metadata, which is checked even if the spec is not valid."""
 JobRule = Rule[Job]
 
 

@@ -1,4 +1,4 @@
-"""ParameterServer with spec.trainer: what can't be asked of workers that don't wait for each other."""
+"""ParameterServer with spec.trainer: fields that need workers in step, which these are not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _END = "remove it: return data with an end, so that a batch has a number"
 
 
 def _cel(has: str, ok: str, field: str, fix: str) -> Cel:
-    """`ok` must hold where the field is there."""
+    """`ok` must be true if the field is set."""
     absent = f"!has(self.trainer) || {_OTHER_WORK} || {has}"
     return Cel(
         at="spec", rule=f"{absent}{f' || {ok}' if ok else ''}", field="trainer", message=f"{field} {_NOT_TAKEN}; {fix}"

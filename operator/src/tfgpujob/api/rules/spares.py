@@ -1,4 +1,4 @@
-"""runPolicy.spares: which jobs can have a pod take the place of another."""
+"""runPolicy.spares: the jobs in which a spare pod can replace a worker's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod template must leave to the operator."""
+"""Fields of a pod template that the operator sets."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ OWN_ENV = frozenset(
         names.RECOVERY_JOINS,
     }
 )
-"""Set by the operator on the training container."""
+"""Variables that the operator sets on the training container."""
 
 TemplateCheck = Callable[[PodTemplate, str], Iterator[Invalid]]
-"""Is given the template and its path."""
+"""Called with the template and its path."""
 
 
 def each_template(check: TemplateCheck) -> Callable[[Job], Iterator[Invalid]]:
@@ -69,7 +69,7 @@ def _restart_policy(template: PodTemplate, path: str) -> Iterator[Invalid]:
 
 
 def _container_restarts(template: PodTemplate, path: str) -> Iterator[Invalid]:
-    """Of the main containers: an init container with restartPolicy Always is a sidecar, and may restart."""
+    """Only main containers: an init container with restartPolicy Always is a sidecar, and may restart."""
     fix = f"remove it and set {path.removesuffix('.template')}.restartPolicy"
     for index, container in enumerate(template.spec.containers):
         where = f"{path}.spec.containers[{index}]"

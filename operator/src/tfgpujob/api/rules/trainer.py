@@ -1,4 +1,4 @@
-"""spec.trainer but for code and output, and what it can't be combined with."""
+"""spec.trainer except code and output, and what it can't be combined with."""
 
 from __future__ import annotations
 

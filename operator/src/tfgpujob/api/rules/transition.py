@@ -1,4 +1,6 @@
-"""What an edit may not change. Only an API server with CEL sees both versions; the operator sees what it has begun."""
+"""Edits that are refused. Only an API server with CEL sees the old and the new version; the operator sees the attempt
+that it has started.
+"""
 
 from __future__ import annotations
 
