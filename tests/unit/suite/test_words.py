@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests import figures
 
-CLEAN = ("operator/src/tfgpujob/api", "operator/src/tfgpujob/client")
+CLEAN = tuple(f"operator/src/tfgpujob/{name}" for name in ("api", "client", "kube"))
 """Folders without one."""
 
 

@@ -14,10 +14,11 @@ from tfgpujob.kube.interface import ListPage, WatchEvent
 
 LIST_SECONDS: Final = 60.0
 LIST_BYTES: Final = 1 << 20
-"""Of one page; of a longer one fewer objects are asked for. Decoded, a byte of JSON may take 30 bytes of memory."""
+"""Bytes of a page; a longer one is requested again with fewer objects. A byte of JSON may take 30 bytes when
+decoded."""
 
 _STRICT_FROM: Final = (1, 27)
-"""The first version that certainly validates fields strictly when asked to."""
+"""The first version that reliably validates fields strictly on request."""
 _AFTER_DIGITS: Final = re.compile(r"\D.*", re.DOTALL)
 
 
@@ -39,7 +40,7 @@ class KubeCluster(Connection):
             query["continue"] = token
         path = paths.of_kind(kind, namespace)
         try:
-            # A single object is as long as the API server lets it be.
+            # The API server limits the size of a single object.
             most = LIST_BYTES if limit > 1 else None
             page = await self.send("GET", path, query=query, seconds=LIST_SECONDS, most_bytes=most)
         except ApiError as error:
@@ -63,7 +64,7 @@ class KubeCluster(Connection):
         return self._drops_fields
 
     async def serves(self, kind: Kind) -> bool:
-        """Whether this server knows the kind, in that version, by what it lists of itself."""
+        """True if the server serves the kind in that version, according to its resource list."""
         version, plural = paths.api(kind)
         try:
             found = await self.send("GET", version)
@@ -74,7 +75,7 @@ class KubeCluster(Connection):
         return any(resource.get("name") == plural for resource in found.get("resources") or ())
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
-        # A server too old to know the parameter ignores it.
+        # A server that is too old ignores the parameter.
         query = {"fieldValidation": "Strict"} if kind is Kind.POD else None
         return await self.send("POST", paths.of_kind(kind, namespace), query=query, body=body)
 

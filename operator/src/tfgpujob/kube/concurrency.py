@@ -1,4 +1,4 @@
-"""Many requests at the same time, but not all at once."""
+"""Limits on concurrent requests."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 MAX_IN_FLIGHT: Final = 16
-"""Requests of one job under way at the same time."""
+"""Concurrent requests of one job."""
 MAX_OF_NAMESPACE: Final = 40
-"""Of all jobs of a namespace; fewer than there are connections, so that others don't stand in line behind them."""
+"""For all jobs of a namespace; fewer than the connections, so that other namespaces need not wait for one."""
 
 
 async def gather_bounded(
     work: Iterable[Awaitable[T]], shared: AbstractAsyncContextManager[Any] | None = None
 ) -> list[T]:
-    """The results in order, as of asyncio.gather; at most MAX_IN_FLIGHT at the same time, each holding `shared`."""
+    """The results in order, as from asyncio.gather; at most MAX_IN_FLIGHT run concurrently, each holding `shared`."""
     turn, both = asyncio.Semaphore(MAX_IN_FLIGHT), shared or nullcontext()
 
     async def one(item: Awaitable[T]) -> T:
@@ -29,7 +29,7 @@ async def gather_bounded(
 
 
 class ByNamespace:
-    """A semaphore for each namespace in which something is under way."""
+    """A semaphore for each namespace with requests in flight."""
 
     def __init__(self, most: int = MAX_OF_NAMESPACE) -> None:
         self._most, self._kept = most, WeakValueDictionary[str, asyncio.Semaphore]()

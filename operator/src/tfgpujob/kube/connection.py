@@ -1,7 +1,7 @@
-"""A connection to an API server: one login, and requests and streams that go through it.
+"""A connection to an API server: one login, used by requests and streams.
 
-Raw dicts in and out: the Kubernetes client's typed models refuse what servers accept (an integer GPU count, a null
-eventTime) and cost more time than the request.
+Raw dicts in and out: the Kubernetes client's typed models reject what servers accept (an integer GPU count, a null
+eventTime) and take more time than the request.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from tfgpujob.kube.login import Login
 logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS: Final = 20.0
-"""The timeout of a request. Also how long a write may still be under way after its task was cancelled."""
+"""The timeout of a request, and the longest time that a write may be in flight after its task was cancelled."""
 CONNECT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 64
-"""For requests at the same time. Streams, which last for hours, each have one besides."""
+"""For concurrent requests. Each stream, which may last for hours, has another one."""
 IDLE_SECONDS: Final = 75.0
-"""How long a connection is kept for the next request: a new one costs a TLS handshake. The server's limit is 90."""
+"""How long an idle connection is kept, because a new one costs a TLS handshake. The server's limit is 90."""
 WATCH_SECONDS: Final = 300
-"""How long one watch request runs before a new one goes on from where it was."""
+"""How long one watch request runs. The next one continues where it ended."""
 SILENCE_SECONDS: Final = 75.0
-"""A watch without any line may be dead, and ends: the API server sends a bookmark every minute."""
+"""A watch without any line for this long is taken as dead: the API server sends a bookmark every minute."""
 READ_AHEAD: Final = 1 << 21
-"""Bytes of an answer that are read before they are asked for."""
+"""Bytes of an answer that are read ahead."""
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 Messages = aiohttp.ClientWebSocketResponse
-"""A websocket: messages both ways."""
+"""A websocket."""
 
 
 class Connection:
-    """One connection pool; an async context manager that closes it."""
+    """A connection pool; an async context manager that closes it."""
 
     def __init__(self, login: Login) -> None:
-        """Inside a running event loop."""
+        """Call it inside a running event loop."""
         self.namespace = login.namespace
         self._login = login
         self._session = _session(CONNECTIONS)
@@ -71,9 +71,9 @@ class Connection:
         return await self._login.credentials()
 
     async def watch_at(self, path: str, query: Mapping[str, str]) -> AsyncIterator[WatchEvent]:
-        """Changes of a collection, until the stream ends or falls silent, which is no error.
+        """Changes of a collection, until the stream ends or is silent for too long, which is no error.
 
-        `query` has the resourceVersion to go on from, and selectors. Raises ApiError; code 410 when the version is
+        `query` has the resourceVersion to continue from, and selectors. Raises ApiError; code 410 when the version is
         too old.
         """
         following = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS), **query}
@@ -83,7 +83,7 @@ class Connection:
                     if (event := _event(part.text)) is not None:
                         yield event
         except aiohttp.SocketTimeoutError:
-            # Old servers send no bookmarks while nothing changes, so silence alone is no error.
+            # Old servers send no bookmarks while nothing changes, so silence is no error.
             return
 
     async def stream(
@@ -95,10 +95,9 @@ class Connection:
         longest: int | None = None,
         ahead: int = READ_AHEAD,
     ) -> AsyncGenerator[list[Part], None]:
-        """The lines of an answer, as many at a time as have come. Raises ApiError.
+        """The lines of an answer, in batches of those that have arrived. Raises ApiError.
 
-        `longest`: bytes, after which a line comes in pieces; None: never. `ahead`: bytes that are read before they are
-        asked for.
+        `longest`: bytes, after which a line arrives in pieces; None: never. `ahead`: bytes that are read ahead.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_seconds)
         splitter = Splitter(longest)
@@ -107,7 +106,7 @@ class Connection:
             async with answer as stream:
                 if stream.status != 200:
                     _decoded(stream.status, stream.headers, await stream.read())
-                # aiohttp's own line reader refuses lines as long as an object may be.
+                # aiohttp's line reader rejects lines as long as an object may be.
                 async for chunk in stream.content.iter_any():
                     if parts := splitter.feed(chunk):
                         yield parts
@@ -144,7 +143,7 @@ class Connection:
     ) -> Object:
         """One request, and the object that answers it. `content_type` is JSON if None. Raises ApiError.
 
-        `most_bytes`: of the answer, where a pod gives it and may not be trusted; one that is longer is an error.
+        `most_bytes`: limit on the answer of a pod, which is not trusted; a longer one is an error.
         """
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
@@ -185,7 +184,7 @@ class Connection:
         return await self._streams.ws_connect(
             yarl.URL(login.server + path, encoded=True).with_query(query),
             protocols=[protocol],
-            # A server that is told to answer in JSON refuses: this is none.
+            # Not `application/json`: a server refuses it for a stream.
             headers={"Accept": "*/*", **({"authorization": authorization} if authorization else {})},
             proxy=login.proxy,
             proxy_headers=login.proxy_headers,
@@ -196,12 +195,12 @@ class Connection:
     async def _request(
         self, session: aiohttp.ClientSession, method: str, path: str, **options: Any
     ) -> aiohttp.ClientResponse:
-        """Once more, when the login was refused and there is another one."""
+        """Retried once, when the login was refused and there is another one."""
         number = self._login.number
         try:
             response = await self._request_once(session, method, path, **options)
         except aiohttp.ClientSSLError:
-            # The server's certificate is by a newer authority, or ours has expired.
+            # The server's certificate is from a newer authority, or ours has expired.
             if not await self._login.renew(number):
                 raise
             return await self._request_once(session, method, path, **options)
@@ -232,7 +231,7 @@ class Connection:
             url.with_query(query) if query else url,
             headers=sent,
             data=None if body is None else bytes(memoryview(orjson.dumps(body))),  # without what orjson has reserved
-            # Through its proxy a pod answers, and must not send us elsewhere with our rights.
+            # Through the proxy a pod answers, which must not redirect us with our rights.
             allow_redirects=False,
             proxy=login.proxy,
             proxy_headers=login.proxy_headers,
@@ -243,8 +242,8 @@ class Connection:
 
 
 def _session(connections: int) -> aiohttp.ClientSession:
-    """`connections`: so many at the same time at most; 0: any number."""
-    # Without the first two, every request reads the proxy environment and feeds a cookie jar.
+    """`connections`: the maximum at the same time; 0: no limit."""
+    # Without the first two, every request reads the proxy environment and fills a cookie jar.
     return aiohttp.ClientSession(
         trust_env=False,
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -255,7 +254,7 @@ def _session(connections: int) -> aiohttp.ClientSession:
 
 
 def _event(line: bytes) -> WatchEvent | None:
-    """None for a line that is no event: the end of a stream that was cut, or what a later list has to find."""
+    """None for a line that is no event: the end of a broken stream, or an error that a later list corrects."""
     try:
         answer = decoded(line)
         kind, found = answer["type"], answer["object"]
@@ -276,7 +275,7 @@ def _decoded(status: int, headers: Mapping[str, str], payload: bytes) -> Object:
     if status < 300 and isinstance(answer, dict):
         return answer
     if not isinstance(answer, dict):
-        # A proxy in between, or the server's own filters, answer in plain text.
+        # A proxy, or the server's own filters, answer in plain text.
         answer = {"message": payload[:500].decode(errors="replace").strip()}
     if status < 300:
         raise ApiError(0, "BadAnswer", f"the API server answered {status} with something that is not an object")

@@ -1,7 +1,7 @@
-"""JSON of an API server, whatever strangers have put into their objects.
+"""JSON of an API server, whatever users have put into their objects.
 
-One object must never keep the others of its page from being read. API servers accept 10,000 levels; orjson refuses a
-text with more than 1,024, and Python's own decoder ends the recursion at about 1,000.
+One object must never prevent the others of its page from being read. API servers accept 10,000 levels; orjson rejects
+more than 1,024, and Python's decoder exceeds the recursion limit at about 1,000.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Final
 import orjson
 
 MAX_LEVELS: Final = 80
-"""Of a text that orjson refuses, so many are read. More than a readable object has (`api/limits.py`) and the
-list around it: what was cut here is still too deep, so nothing acts on it as if it were whole."""
+"""Levels that are read of a text that orjson rejects. More than a readable object (`api/limits.py`) and the list around
+it have: what was cut here is still too deep to be accepted."""
 
-# Possessive: a string of a mebibyte of escapes costs no memory for ways back. One without an end is a token too:
-# else each quote in it would be tried as the begin of one.
+# Possessive, so that a long string of escapes takes no memory for backtracking. A string without an end is a token too;
+# otherwise each quote in it would be tried as the start of one.
 _TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+"?|([\[{])|([\]}])', re.DOTALL)
 
 
@@ -26,10 +26,10 @@ _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def decoded(payload: bytes) -> Any:
-    """The value of a JSON text. Raises ValueError for what is none.
+    """The value of a JSON text. Raises ValueError if it is not JSON.
 
-    What is nested deeper than MAX_LEVELS in a text that orjson refuses becomes null, a byte that is not UTF-8 U+FFFD, a
-    number that no float can hold null.
+    In a text that orjson rejects, containers deeper than MAX_LEVELS and numbers beyond the range of a float become
+    null, and bytes that are not UTF-8 become U+FFFD.
     """
     try:
         return orjson.loads(payload)
@@ -38,12 +38,12 @@ def decoded(payload: bytes) -> Any:
     value = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=lambda _: None)
     if not _SURROGATE.search(text):
         return value
-    # Half a surrogate pair is a string to Python and to nobody else.
+    # Only Python accepts half a surrogate pair as a string.
     return orjson.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
 def _cut(text: str) -> str:
-    """The text with null in place of each container that is nested too deep."""
+    """The text with null for each container that is nested too deeply."""
     kept, level, begin = [], 0, 0
     for token in _TOKEN.finditer(text):
         if token[1]:
@@ -61,7 +61,7 @@ def _cut(text: str) -> str:
 
 
 def _number(text: str) -> int | float | None:
-    # Python refuses integers of more than 4,300 digits, and what is beyond 64 bits is a float to everybody else.
+    # Python rejects integers of more than 4,300 digits; other decoders read integers beyond 64 bits as floats.
     if len(text) <= 20 and text.lstrip("-").isdecimal() and -(2**63) <= int(text) < 2**64:
         return int(text)
     value = float(text)

@@ -1,18 +1,18 @@
-"""What may go wrong between us and an API server."""
+"""Errors between us and an API server."""
 
 from __future__ import annotations
 
 from typing import Final
 
 NOT_STARTED: Final = 400
-"""How a kubelet answers for the log of a container that has not begun."""
+"""The kubelet's answer for the log of a container that has not started."""
 FORBIDDEN: Final = 403
 MISSING: Final = 404
 CONFLICT: Final = 409
 TOO_LONG: Final = "TooLong"
-"""The reason when an answer is longer than what we read of it."""
+"""The reason when an answer is longer than we read."""
 EXPIRED: Final = 410
-"""The resourceVersion, or the page of a list, is older than what the server remembers: list again."""
+"""The resourceVersion, or the continue token of a list, has expired: list again."""
 
 
 class ApiError(Exception):
@@ -30,13 +30,13 @@ class ApiError(Exception):
 
 
 class NoClusterError(Exception):
-    """Nothing leads to a cluster, or there is no login. The message names the fix."""
+    """No cluster is configured, or there is no login. The message names the fix."""
 
 
 class InvalidNameError(ValueError):
-    """What is no name of an object, a job's or a namespace's; nothing was sent."""
+    """Not a valid name of a job or namespace; nothing was sent."""
 
 
 def is_transient(error: ApiError) -> bool:
-    """Whether the same request may be answered a little later: no answer came, or the server is busy or going down."""
+    """True if the same request may succeed later: no answer arrived, or the server is busy or shutting down."""
     return error.code in {0, 429} or error.code >= 500

@@ -1,4 +1,4 @@
-"""Reading the body of an answer that a user's code may have written."""
+"""Reads the body of an answer that user code may have written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import aiohttp
 
 
 async def read_at_most(content: aiohttp.StreamReader, max_bytes: int) -> bytes:
-    """All of a short body; of a long one enough to see that it is too long."""
+    """All of a short body; for a longer one, enough bytes to see that it is too long."""
     payload = bytearray()
     async for chunk in content.iter_any():
         payload += chunk

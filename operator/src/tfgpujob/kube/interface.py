@@ -1,5 +1,5 @@
-"""The API server as the operator uses it. `cluster.py` is the real one; the tests have one in memory, and a job that
-runs without a cluster has processes on one machine (local/).
+"""The API server as the operator uses it. `cluster.py` is the real one; tests use one in memory, and a job without a
+cluster uses processes on one machine (local/).
 
 Every call is one request. Nothing is retried here: the workqueue retries whole reconciliations.
 """
@@ -16,7 +16,7 @@ from tfgpujob.core.observed.snapshot import Kind, Object
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of a list: `token` continues it, empty on the last page. `limit`: as many objects were asked for."""
+    """One page of a list: `token` continues it, empty on the last page. `limit`: the requested number of objects."""
 
     items: Sequence[Object]
     resource_version: str
@@ -25,7 +25,7 @@ class ListPage:
 
     @classmethod
     def of(cls, answer: Object, limit: int = 0) -> Self:
-        """From the list object that the API server answers."""
+        """From the API server's list object."""
         metadata = answer.get("metadata") or {}
         version, token = metadata.get("resourceVersion", ""), metadata.get("continue") or ""
         return cls(answer.get("items") or (), version, token, limit)
@@ -41,7 +41,7 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """How to reach the API server and log in, for a second client of the same process."""
+    """How a second client of the same process reaches the API server and logs in."""
 
     server: str
     tls: ssl.SSLContext
@@ -50,19 +50,19 @@ class Credentials:
 
 
 class Objects(Protocol):
-    """Reads and writes of single objects: all that reconciling a job takes. Raises ApiError."""
+    """Reads and writes of single objects: all that a reconciliation needs. Raises ApiError."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object:
         """404 → ApiError(code=404)."""
 
     async def drops_fields(self) -> bool:
-        """Whether this server leaves fields that it does not know out of a pod without a word: before 1.27.
+        """True if this server silently drops unknown fields from a pod: before 1.27.
 
-        Asked of it once.
+        Requested once.
         """
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
-        """Pods are created with strict field validation where the server knows it."""
+        """Pods are created with strict field validation if the server supports it."""
 
     async def delete(
         self,
@@ -74,16 +74,16 @@ class Objects(Protocol):
         resource_version: str = "",
         grace_seconds: int | None = None,
     ) -> None:
-        """Background propagation. The uid is a precondition: another object of that name gives 409."""
+        """Background propagation. The uid is a precondition: 409 if another object has that name."""
 
     async def replace_status(self, body: Object, kind: Kind = Kind.JOB) -> Object:
-        """PUT on /status; metadata.resourceVersion is required, a stale one gives 409."""
+        """PUT on /status; metadata.resourceVersion is required, a stale one is answered with 409."""
 
     async def create_event(self, namespace: str, body: Object) -> None: ...
 
 
 class Cluster(Objects, Protocol):
-    """All that the operator asks of the API server: single objects, chunked lists and its Lease. Raises ApiError."""
+    """All requests of the operator: single objects, paged lists and its Lease. Raises ApiError."""
 
     async def list(
         self, kind: Kind, namespace: str | None, *, selector: str = "", limit: int = 500, token: str = ""
@@ -95,7 +95,7 @@ class Cluster(Objects, Protocol):
     async def create_lease(self, namespace: str, body: Object) -> Object: ...
 
     async def replace_lease(self, namespace: str, body: Object) -> Object:
-        """PUT; a stale metadata.resourceVersion gives 409."""
+        """PUT; a stale metadata.resourceVersion is answered with 409."""
 
 
 class Watchable(Protocol):
@@ -104,7 +104,7 @@ class Watchable(Protocol):
     def watch(
         self, kind: Kind, namespace: str | None, *, selector: str, resource_version: str
     ) -> AsyncIterator[WatchEvent]:
-        """Changes after this version, until the stream ends or falls silent, which is no error.
+        """Changes after this version, until the stream ends or is silent for too long, which is no error.
 
         Raises ApiError; code 410 when the version is too old: list again.
         """

@@ -1,4 +1,4 @@
-"""A stream of bytes as lines, without holding more of it than is asked for."""
+"""Splits a stream of bytes into lines, and keeps no more in memory than necessary."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """A line without its newline, or a piece of one that is too long to be held."""
+    """A line without its newline, or a piece of a line that is too long."""
 
     text: bytes
     begins: bool = True
-    """It is the beginning of its line."""
+    """The first piece of its line."""
     ends: bool = True
-    """It is the end of its line."""
+    """The last piece of its line."""
 
 
 class Splitter:
-    """Takes chunks and gives the lines that they complete.
+    """Takes chunks and returns the lines that they complete.
 
-    `longest`: bytes of a line that are held; a longer one comes in pieces. None: lines are given whole.
+    `longest`: bytes of a line that are kept; a longer one is returned in pieces. None: lines are returned whole.
     """
 
     def __init__(self, longest: int | None = None) -> None:
@@ -27,7 +27,7 @@ class Splitter:
         self._begins = True
 
     def feed(self, chunk: bytes) -> list[Part]:
-        """What is complete with this chunk. Each byte is looked at once, however long its line is."""
+        """The lines that this chunk completes. Each byte is read once, however long its line is."""
         head, newline, tail = chunk.partition(b"\n")
         self._held += head
         if not newline:
@@ -45,11 +45,11 @@ class Splitter:
         return parts + self._pieces()
 
     def rest(self) -> list[Part]:
-        """At the end of the stream: a line that has no newline, if there is one."""
+        """At the end of the stream: the last line if it has no newline."""
         return [self._take(ends=True)] if self._held or not self._begins else []
 
     def _pieces(self) -> list[Part]:
-        """All but the last piece of a line that is too long: the last one may be its end."""
+        """All but the last piece of a line that is too long: that piece may be its end."""
         parts = []
         while self._longest is not None and len(self._held) > self._longest:
             parts.append(Part(bytes(self._held[: self._longest]), self._begins, ends=False))

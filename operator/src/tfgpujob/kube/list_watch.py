@@ -1,7 +1,7 @@
-"""List-watch: list a collection, watch it from that version on, resume where a stream ended, list again on 410.
+"""List-watch: list a collection, watch it from that version, resume where a stream ended, list again on 410.
 
-The only one of ours. Pods, services and nodes of the operator are followed by it, and the one job that a client waits
-for; the operator's jobs are followed by kopf.
+The only implementation of ours. It follows the operator's pods, services and nodes, and the one job that a client waits
+for; kopf follows the operator's jobs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tfgpujob.kube.errors import EXPIRED, ApiError
 from tfgpujob.kube.interface import ListPage, WatchEvent
 
 Listed = tuple[Sequence[WatchEvent], str]
-"""What the list changes, as events, unless `list_all` has dealt with that itself; and the list's resourceVersion."""
+"""The changes of a list as events, unless `list_all` has applied them itself; and the list's resourceVersion."""
 
 
 async def pages(fetch: Callable[[str], Awaitable[ListPage]]) -> AsyncIterator[ListPage]:
-    """All pages of a list, the last one with its resourceVersion. `fetch` takes the token of a page, first "".
+    """All pages of a list, the last one with its resourceVersion. `fetch` takes a continue token, first "".
 
     Raises ApiError; code 410 when the token has expired meanwhile.
     """
@@ -38,11 +38,11 @@ async def list_watch(
     between_streams: float,
     backoff: Callable[[ApiError], float],
 ) -> AsyncIterator[WatchEvent]:
-    """What happens to a collection, for ever: events of lists and of watches, bookmarks too.
+    """Events of a collection, without end: those of lists and of watches, bookmarks too.
 
-    `version` is where to watch from, "" to list first. At least `between_streams` seconds lie between the beginnings of
-    two streams: something in between that ends each at once must not make this spin. `backoff` says how many seconds
-    to rest after an error, or raises what is to end it.
+    `version` is where the watch starts; "": list first. At least `between_streams` seconds lie between the starts of
+    two streams, so that a proxy which ends each at once does not make this spin. `backoff` returns the seconds to wait
+    after an error, or raises to end the iteration.
     """
     clock = asyncio.get_running_loop().time
     while True:

@@ -1,7 +1,7 @@
-"""How this process finds its API server and who it is there. The only file that imports the Kubernetes client.
+"""Finds the API server and logs in. The only file that imports the Kubernetes client.
 
-What is used of the client is how it finds the cluster, logs in and sets up TLS. Tokens, plugins' logins and
-certificates expire, and whoever follows a job asks for days: a login that is refused is made anew, from the same files.
+The client finds the cluster, logs in and sets up TLS. Tokens, plugins' logins and certificates expire while a job is
+followed for days: a refused login is loaded again, from the same files.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tfgpujob.kube.interface import Credentials
 from tfgpujob.kube.proxy import proxy_of
 
 RENEW_SECONDS: Final = 10.0
-"""A login that is refused is not made anew more often: a plugin may ask a person, or a server far away."""
+"""The shortest time between two loads of a login: a plugin may ask a person, or a remote server."""
 _HOW: Final = "set KUBECONFIG to the file that leads to your cluster, or run in a pod with a token"
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _Load = Callable[[], Awaitable[tuple[Configuration, ssl.SSLContext, str]]]
 
 
 class Login:
-    """Where the API server is, and what is shown to it."""
+    """Address of the API server, and the credentials."""
 
     def __init__(self, configuration: Configuration, tls: ssl.SSLContext, namespace: str, load: _Load) -> None:
-        """`load` makes the configuration anew. Inside a running event loop."""
+        """`load` reads the configuration again. Call it inside a running event loop."""
         self.namespace = namespace
         """The namespace that the kubeconfig's context names, or that this pod is in."""
         self.server = str(configuration.host).rstrip("/")
@@ -47,52 +47,51 @@ class Login:
         self._renewed_at = self._clock()
         self._turn = asyncio.Lock()
         self.number = 0
-        """Of the login: grows when it is made anew."""
+        """Number of the login; it increases when the login is loaded again."""
 
     @classmethod
     async def find(cls, context: str | None = None) -> Self:
-        """The cluster that $KUBECONFIG names, else the one this pod runs in, else ~/.kube/config.
+        """The cluster of $KUBECONFIG, else the one this pod runs in, else ~/.kube/config.
 
-        `context` is one of the kubeconfig's, in place of its current one. Raises NoClusterError when nothing leads
-        anywhere.
+        `context` is one of the kubeconfig's, instead of its current one. Raises NoClusterError when there is none.
         """
         file = os.environ.get("KUBECONFIG") or None
         load = _in_cluster if context is None and _is_in_cluster() else lambda: _of_kubeconfig(file, context)
         try:
             return cls(*await load(), load)
         except TypeError as error:
-            # The client takes any YAML for its own.
+            # The client accepts any YAML file.
             raise NoClusterError(f"no cluster: {file or '~/.kube/config'} is no kubeconfig; {_HOW}") from error
         except (kube_config.ConfigException, OSError, yaml.YAMLError) as error:
             raise NoClusterError(f"no cluster: {_why(file) or ' '.join(str(error).split())}; {_HOW}") from error
 
     async def authorization(self) -> str | None:
-        """The header that says who asks."""
-        # Also runs the client's hook that reads a rotated ServiceAccount token again.
+        """The Authorization header."""
+        # Also runs the client's hook that reads a rotated ServiceAccount token.
         header: str | None = await self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         return header
 
     async def renew(self, number: int) -> bool:
-        """After this login was refused: whether there is another one by now."""
+        """Load the login again after a refusal; True if it has changed since."""
         async with self._turn:
             if number != self.number:
                 return True
             too_early = self._renewed_at + RENEW_SECONDS - self._clock()
             if too_early > 0 and not self.number:
-                return False  # it has just been read, and nobody has been let in by it
+                return False  # it has just been read, and was refused as well
             await asyncio.sleep(too_early)
             self._renewed_at = self._clock()
             try:
                 configuration, tls, _ = await self._load()
                 self._use(configuration, tls)
             except (kube_config.ConfigException, OSError, yaml.YAMLError, TypeError, NoClusterError):
-                # A file that is just being written, or a plugin that can't log in now: the refusal says what matters.
+                # A file that is being written, or a plugin that can't log in now: the refusal is the error to report.
                 return False
             self.number += 1
             return True
 
     async def credentials(self) -> Credentials:
-        """How to reach the same server with another client, which asks when its login was refused."""
+        """Credentials for another client of the same server, which asks for them when its login was refused."""
         await self.renew(self.number)
         header = await self.authorization()
         scheme, _, token = (header or "").partition(" ")
@@ -144,10 +143,10 @@ def _tls(configuration: Configuration) -> ssl.SSLContext:
 
 @contextmanager
 def _no_file_left() -> Iterator[str]:
-    """A folder for the keys and certificates that a kubeconfig holds itself, which TLS reads from files alone.
+    """A folder for the keys and certificates inside a kubeconfig, because TLS reads them only from files.
 
-    The client would keep these files until Python ends by itself, and for ever after a signal. It finds a key that it
-    wrote before by its content, so it has to forget what is gone.
+    The client would keep these files until a normal exit, and forever after a signal. It finds a key that it wrote
+    before by its content, so it must forget the deleted ones.
     """
     written = kube_config_module._temp_files  # noqa: SLF001 (there is no other way)
     with tempfile.TemporaryDirectory(prefix="tfgpu-login-") as folder:
@@ -160,7 +159,7 @@ def _no_file_left() -> Iterator[str]:
 
 @contextmanager
 def _errors_of_login() -> Iterator[list[str]]:
-    """What the client only logs: a plugin that can't log in, after which it would ask as nobody."""
+    """What the client only logs: a plugin that can't log in, after which it would send anonymous requests."""
     told: list[str] = []
     heard = logging.Handler(logging.ERROR)
     heard.emit = lambda record: told.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]
@@ -173,14 +172,14 @@ def _errors_of_login() -> Iterator[list[str]]:
 
 
 def _keep_fresh(configuration: Configuration, login: Any) -> None:
-    """A plugin says for how long its token is good, which may be minutes: it is renewed before it is refused."""
+    """A plugin's token may be valid for only minutes: it is renewed before it is refused."""
     if not hasattr(login, "exec_plugin_expiry"):
         return
     turn = asyncio.Lock()
 
     async def renew(configuration: Configuration) -> None:
         async with turn:
-            # Runs the plugin only if the token has nearly expired. It may bring a key too.
+            # Runs the plugin only if the token has nearly expired. The plugin may return a key too.
             with _no_file_left() as login._temp_file_path:  # noqa: SLF001 (it has no other way)
                 await login.load_from_exec_plugin()
         configuration.api_key["BearerToken"] = login.token

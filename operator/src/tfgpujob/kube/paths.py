@@ -1,4 +1,4 @@
-"""Where objects are in the API."""
+"""Paths of objects in the API."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._]*")
 
 
 def of_kind(kind: Kind, namespace: str | None, name: str = "") -> str:
-    """A collection of a namespace, or of the whole cluster if None; or the object of this name in it."""
+    """The collection in a namespace (None: in the whole cluster), or the object of this name in it."""
     return _path(*_COLLECTIONS[kind], namespace, name)
 
 
 def api(kind: Kind) -> tuple[str, str]:
-    """Where the API server lists what it serves of the kind's group and version, and how it calls the kind there."""
+    """The path of the resource list of the kind's group and version, and the kind's plural."""
     return _COLLECTIONS[kind]
 
 
@@ -57,11 +57,11 @@ def _path(prefix: str, plural: str, namespace: str | None, name: str = "") -> st
     return f"{where}/{name}" if name else where
 
 
-# What a person names: one that would lead elsewhere is refused before anything is asked.
+# A name from a user: one that would change the path is refused before anything is sent.
 
 
 def jobs(namespace: str | None) -> str:
-    """Those of a namespace, or of the whole cluster."""
+    """The jobs of a namespace, or of the whole cluster."""
     return of_kind(Kind.JOB, None if namespace is None else checked(namespace))
 
 
@@ -70,14 +70,14 @@ def job(namespace: str, name: str) -> str:
 
 
 def core(namespace: str, plural: str) -> str:
-    """Objects of Kubernetes' own: pods, events, configmaps."""
+    """Objects of the core API: pods, events, configmaps."""
     return _path(_CORE, plural, checked(namespace))
 
 
 def checked(name: object) -> str:
-    """The name itself, which YAML may have made a number.
+    """The name itself; YAML may have made it a number.
 
-    Raises InvalidNameError: without a name, `delete` would delete all jobs that there are.
+    Raises InvalidNameError: with an empty name, `delete` would delete all jobs.
     """
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name

@@ -1,4 +1,4 @@
-"""Which proxy the environment names for a server: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as kubectl reads them."""
+"""The proxy that the environment sets for a server: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as kubectl reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 def proxy_of(server: str, environment: Mapping[str, str]) -> str | None:
-    """The proxy's URL; None: the server is asked directly, as one on this machine always is."""
+    """The proxy's URL; None: the server is reached directly, as one on this machine always is."""
     url = urlsplit(server)
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
     name = f"{url.scheme}_proxy"
@@ -31,7 +31,7 @@ def _is_excepted(host: str, port: int, environment: Mapping[str, str]) -> bool:
 
 
 def _covers(entry: str, host: str, port: int) -> bool:
-    """`entry`: *, an address, a network in CIDR notation, or a domain, each but the network perhaps with a port."""
+    """`entry`: *, an address, a network in CIDR notation, or a domain, all but the network optionally with a port."""
     if entry in {"", "*"}:
         return entry == "*"
     try:
