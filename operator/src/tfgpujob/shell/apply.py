@@ -1,4 +1,4 @@
-"""Applies the creates and deletes of an Outcome: what each answer of the API server means for the reconciliation."""
+"""Applies the creates and deletes of an Outcome, and interprets the API server's answers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tfgpujob.shell.store import Key, Store
 
 ReportRefusals = Callable[[tuple[Refusal, ...]], Awaitable[None]]
 _Result = Refusal | ApiError | Ownership | None
-"""Of a create. None: created. OURS: it was there already."""
+"""Result of a create. None: created. OURS: it existed already."""
 REPORT_DELAY: Final = 0.5
-"""Seconds for which a refusal waits for the answers to the other creates before it is reported without them."""
+"""Seconds that a refusal waits for the answers to the other creates before it is reported without them."""
 TRANSIENT_RETRIES: Final = 2
 """How often a transient error (429, 5xx) is retried before it counts as a refusal."""
 
@@ -43,14 +43,14 @@ class CreateResults:
 
     created: int = 0
     adopted: bool = False
-    """One was already there, from a write whose answer was lost: the cache was stale."""
+    """An object existed already, from a write whose answer was lost: the cache was stale."""
     refusals: tuple[Refusal, ...] = ()
     error: ApiError | None = None
-    """Of a create that got no answer, or a transient one: the reconciliation is retried."""
+    """A create got no answer, or a transient error: the reconciliation is retried."""
 
 
 class ObjectWriter:
-    """Creates and deletes objects of a job, and puts what the API server answers into the cache at once."""
+    """Creates and deletes objects of a job, and puts the API server's answers into the cache at once."""
 
     def __init__(self, cluster: Objects, store: Store) -> None:
         self._cluster = cluster
@@ -59,16 +59,16 @@ class ObjectWriter:
         self._building = asyncio.Lock()
 
     async def delete(self, key: Key, deletes: Sequence[Delete]) -> None:
-        """Raises ApiError; that an object is already gone, or that another has its name, is no error."""
+        """Raises ApiError. An object that is gone, or whose name another object has, is no error."""
         await gather_bounded((self._delete(key, delete) for delete in deletes), self.turns[key.namespace])
 
     async def create(
         self, key: Key, job: Object, outcome: Outcome, failures: int, report: ReportRefusals
     ) -> CreateResults:
-        """Every create is answered or has failed; none of that is raised.
+        """Returns when every create was answered or has failed; raises none of these errors.
 
-        `failures`: how often in a row this job's reconciliation has failed before. `report` is called with the refusals
-        that have to be written into the status while other creates are still under way; what it raises is raised.
+        `failures`: how often in a row this job's reconciliation has failed. `report` is called with the refusals that
+        must be written into the status while other creates are still in flight; its exceptions are raised.
         """
         results: list[_Result] = []
         stages = outcome.stages
@@ -78,7 +78,7 @@ class ObjectWriter:
         return _summed(results, [create for stage in stages for create in stage], failures)
 
     async def write_status(self, key: Key, write: StatusWrite) -> bool:
-        """Whether it was written; False when the cache was stale, which it is no more. Raises ApiError."""
+        """True if it was written; False if the cache was stale, and has been refreshed. Raises ApiError."""
         name = write.body["metadata"]["name"]
         try:
             stored = await self._cluster.replace_status(write.body, write.kind)
@@ -121,7 +121,7 @@ class ObjectWriter:
         try:
             answers = await gather_bounded((one(create) for create in creates), self.turns[key.namespace])
             async with writing:
-                # A status write under way is finished: the next one carries on from its resourceVersion.
+                # A status write in flight is finished: the next one needs its resourceVersion.
                 reporting.cancel()
         finally:
             reporting.cancel()
@@ -148,13 +148,13 @@ class ObjectWriter:
         if delete.kind is Kind.POD:
             self._store.mark_deleting(key.namespace, delete.name, delete.uid)
         elif delete.kind in WORKLOADS:
-            # Until its event comes it would still be an admission.
+            # Until the watch event arrives it would still count as admitted.
             self._store.mark_workload_deleting(key, delete.kind, delete.uid)
 
     async def _is_another(self, key: Key, delete: Delete, error: ApiError) -> bool:
-        """After a conflict over a precondition: whether the object to delete has gone and another has its name.
+        """After a conflict over a precondition: True if the object to delete is gone and another has its name.
 
-        The cache ignores a uid that it knows as deleted from then on, so no other conflict must be taken for this one.
+        The cache then ignores the uid as deleted, so no other conflict may be mistaken for this one.
         """
         if error.code != 409:
             return False
@@ -180,7 +180,7 @@ class ObjectWriter:
                 return replace(refused, needed_by=create.name)
         async with self._building:
             body = create.body
-            # One in each turn of the event loop: a large one takes milliseconds, and as many to be encoded.
+            # Yield to the event loop after each: a large object takes milliseconds to build and to encode.
             await asyncio.sleep(0)
         try:
             made = await self._cluster.create(create.kind, key.namespace, body)
@@ -196,9 +196,9 @@ class ObjectWriter:
         return undone
 
     async def _ensure(self, key: Key, job: Object, create: Creation) -> Refusal | None:
-        """Creates what a pod needs unless it is there. The cache does not keep it. Raises ApiError.
+        """Create a prerequisite of a pod unless it exists. The cache does not keep it. Raises ApiError.
 
-        It is looked for first: a quota that is used up refuses to create even what exists.
+        A GET comes first, because an exhausted quota refuses to create even what exists.
         """
         taken = ApiError(409, "AlreadyExists", f"{create.name} is there already")
         found = await self._find(key, create)
@@ -206,7 +206,7 @@ class ObjectWriter:
             try:
                 await self._cluster.create(create.kind, key.namespace, create.body)
             except ApiError as error:
-                # A create whose answer was lost, or one of a copy of the operator that led before.
+                # A create whose answer was lost, or one by the previous leader.
                 if error.code != 409 or error.reason != "AlreadyExists":
                     raise
                 found = await self._find(key, create)
@@ -231,7 +231,7 @@ class ObjectWriter:
     async def _undo_if_pruned(
         self, key: Key, create: Creation, body: Object, made: Object
     ) -> Refusal | ApiError | None:
-        """A server that drops unknown fields has created another pod than the template asks for: it is deleted.
+        """Delete the pod if the server has pruned unknown fields, so that it differs from the template.
 
         Only the first pod of a role is checked; the others come from the same template.
         """
@@ -248,7 +248,7 @@ class ObjectWriter:
         return Refusal(create.kind, create.name, 422, "Invalid", f"this API server does not know {', '.join(lost)}.")
 
     async def _drops_fields(self) -> bool:
-        """True also while the server's version can't be read: then pods are checked for dropped fields."""
+        """True also while the server's version is unknown: pods are then checked for dropped fields."""
         try:
             return await self._cluster.drops_fields()
         except ApiError:
@@ -303,7 +303,7 @@ def _refusal(create: Creation, error: ApiError, holder: Pod | Dependent | None =
 
 
 def _start(body: Object) -> tuple[int, int]:
-    """Attempt, and restart of the replica, that a pod is made for; a pod group has only the first, others neither."""
+    """Attempt and replica restart that a pod is created for; a pod group has only the attempt, other kinds neither."""
     labels = body["metadata"].get("labels") or {}
     return int(labels.get(names.LABEL_ATTEMPT, 0)), int(labels.get(names.LABEL_REPLICA_RESTART, 0))
 

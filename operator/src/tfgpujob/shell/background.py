@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class TaskDiedError(Exception):
-    """A background task that runs for ever has ended. `__cause__` is its exception, if it raised one."""
+    """A background task that should never end has ended. `__cause__` is its exception, if it raised one."""
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class _Task:
 
 
 class BackgroundTasks:
-    """Starts background tasks and says which of them are in trouble."""
+    """Starts background tasks and reports those that ended or hang."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, _Task] = {}
@@ -33,7 +33,7 @@ class BackgroundTasks:
         self._tasks[name] = _Task(asyncio.create_task(work, name=name), silence)
 
     def beat(self, name: str) -> None:
-        """The task of this name has just got something done."""
+        """The task of this name has made progress."""
         if name in self._tasks:
             self._tasks[name].last_beat = asyncio.get_running_loop().time()
 

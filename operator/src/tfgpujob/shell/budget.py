@@ -1,7 +1,7 @@
-"""How much memory the specs of a namespace's jobs may take in the cache, and those of all.
+"""Limits on the memory that the specs of jobs take in the cache, per namespace and in total.
 
-A spec is bounded (`api/limits.py`), and so is their sum: else a namespace fills the memory with jobs of which each is
-accepted. A job beyond it is refused in words, its pods go on, and it is read once others have gone.
+A single spec is bounded (`api/limits.py`); without a bound on the sum a namespace could fill the memory with accepted
+jobs. A job beyond the limit is refused with a message. Its pods continue, and its spec is read once others are gone.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 from tfgpujob.api.invalid import Invalid
 
 NAMESPACE_BYTES: Final = 32 << 20
-"""Of packed specs: a hundred jobs of the largest size, or 10,000 of 3 KiB."""
+"""For packed specs: a hundred jobs of the largest size, or 10,000 of 3 KiB."""
 ALL_BYTES: Final = 96 << 20
 FREE_BYTES: Final = 1 << 20
-"""That a namespace has whatever the others take."""
+"""What each namespace can use, whatever the others use."""
 _FIX: Final = "delete jobs that have finished (ttlSecondsAfterFinished), or keep such data in a ConfigMap or an image"
 
 
 class Budget:
-    """Who takes how much of it."""
+    """Bytes in use, by namespace."""
 
     def __init__(self) -> None:
         self._used = Counter[str]()

@@ -1,4 +1,4 @@
-"""The cache of what jobs in queues of Kueue name and what has no namespace: flavors and priority classes."""
+"""The cache of cluster-scoped objects that jobs in Kueue's queues refer to: flavors and priority classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLUSTER_OBJECTS: Final = frozenset(
 
 
 class ClusterObjects:
-    """Fed by lists and a watch. Every change says whether it changed anything that matters."""
+    """Fed by lists and a watch. Every change returns whether it matters to a job."""
 
     def __init__(self) -> None:
         self._objects: dict[Kind, dict[str, Object]] = {}
@@ -32,7 +32,7 @@ class ClusterObjects:
         return self._of(kind).pop(name, None) is not None
 
     def sync(self, kind: Kind, listed: Iterable[Object]) -> bool:
-        """A complete list. What a watch has told meanwhile it tells again, or the next list does."""
+        """Apply a complete list. The watch, or the next list, repeats events that arrived while it was requested."""
         before = self._of(kind)
         self._objects[kind] = {obj["metadata"]["name"]: trim_cluster_object(obj) for obj in listed}
         return before != self._objects[kind]

@@ -1,4 +1,4 @@
-"""Discovery of gang schedulers, resource claims and Kueue, by what the API server lists of itself, at start."""
+"""Discovery of gang schedulers, resource claims and Kueue from the API server's resource lists, at start."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Serves = Callable[[Kind], Awaitable[bool]]
 
 
 async def with_gangs(settings: Settings, serves: Serves) -> Settings:
-    """The settings with those of GANG_BACKENDS that are there, each with the newest kind of pod group that is served.
+    """The settings with those of GANG_BACKENDS that are installed, each with the newest served version of its pod
+    group.
 
-    Retries until the API server answers: a job must not start without its gang because of a moment's silence.
+    Retries until the API server answers: without the answer a job would start without its gang.
     """
     found = [(gang, await _newest(GANG_SCHEDULERS[gang].kinds, serves)) for gang in settings.gang_backends]
     gangs = tuple((gang, kind) for gang, kind in found if kind is not None)
@@ -36,10 +37,10 @@ async def with_gangs(settings: Settings, serves: Serves) -> Settings:
 
 
 async def with_devices(settings: Settings, serves: Serves) -> Settings:
-    """The settings with the newest kind of ResourceClaimTemplate that is served: a pod that claims devices must not be
-    made for a server that takes the claim out of it.
+    """The settings with the newest served version of ResourceClaimTemplate: an older server would drop the claim from a
+    pod.
 
-    Asked for at every start, so an operator that may not ask does without."""
+    It is requested at every start, so an operator without the right to it works without claims."""
 
     async def may_serve(kind: Kind) -> bool:
         try:
@@ -58,8 +59,8 @@ async def with_devices(settings: Settings, serves: Serves) -> Settings:
 
 
 async def with_kueue(settings: Settings, serves: Serves) -> Settings:
-    """The settings with the newest kind of Workload that is served, if Kueue is enabled. Retries as `with_gangs` does:
-    a job must not start without its queue."""
+    """The settings with the newest served version of Workload, if Kueue is enabled. Retries as `with_gangs`: a job must
+    not start without its queue."""
     if not settings.config.kueue_enabled:
         return settings
     kind = await _newest(WORKLOADS, serves)

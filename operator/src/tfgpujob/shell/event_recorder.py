@@ -21,13 +21,13 @@ MAX_MESSAGE: Final = 1024
 """Longest message that the API server takes, in characters."""
 MAX_PENDING: Final = 10_000
 FLUSH_SECONDS: Final = 2.0
-"""How long a leader that stops goes on writing pending events."""
+"""How long a leader that stops keeps writing pending events."""
 
 
 class EventRecorder:
-    """Writes events one at a time, beside the workers: no pod waits for an event to be written. Namespaces take turns.
+    """Writes events one at a time in a task of its own, so that no reconciliation waits. Namespaces take turns.
 
-    As with every Kubernetes controller, an event may be lost; what must not be is in the status.
+    As with every Kubernetes controller, an event may be lost; the status has all that must not be.
     """
 
     def __init__(self, cluster: Objects, now: Callable[[], datetime]) -> None:
@@ -65,7 +65,7 @@ class EventRecorder:
         except ApiError as error:
             _lost(body, str(error))
         except Exception:
-            # Whatever it is, such as a token that cannot be read, must not end the leader.
+            # No exception may end the leader, such as that of a token that can't be read.
             logger.exception("event lost", extra={"event": body["reason"]})
 
 

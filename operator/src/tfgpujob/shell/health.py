@@ -1,7 +1,7 @@
-"""/healthz, /readyz and /metrics on one port, by a thread of their own.
+"""/healthz, /readyz and /metrics on one port, served by a thread of its own.
 
-What a tenant's job costs must not look like a fault of the process: while the event loop is busy /healthz says so with
-200, and with 500 only once it has not turned for HELD_SECONDS, which no job takes.
+The cost of a user's job must not look like a fault of the process. While the event loop is busy, /healthz reports that
+with 200; it answers 500 only once the loop has not turned for HELD_SECONDS, longer than any job takes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tfgpujob.shell.metrics import CONTENT_TYPE, Metrics
 T = TypeVar("T")
 HELD_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 1.0
-"""For which /healthz waits for the event loop."""
+"""Seconds that /healthz waits for the event loop."""
 _BEAT_SECONDS: Final = 1.0
 
 
 class _Pages:
-    """Answers on the thread's loop. All but whether the watched loop turns is asked inside that."""
+    """Answers in the thread's own loop. Everything but the check of the watched loop runs in the watched loop."""
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class _Pages:
         troubled: Callable[[], list[str]],
         metrics: Metrics,
     ) -> None:
-        """Inside the loop that is watched."""
+        """Call it inside the loop that is watched."""
         self._problems, self._ready, self._troubled, self._metrics = problems, ready, troubled, metrics
         self._watched = asyncio.get_running_loop()
         self._turned = time.monotonic()
 
     async def turn(self) -> None:
-        """In the watched loop, until cancelled."""
+        """Runs in the watched loop until cancelled."""
         while True:
             self._turned = time.monotonic()
             await asyncio.sleep(_BEAT_SECONDS)
@@ -79,7 +79,7 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve while the context is open. `problems` are answered with 500, one a line.
 
-    /readyz names the objects that are `troubled`, one a line, and is 200 all the same: they concern their owners alone.
+    /readyz lists the `troubled` objects, one a line, and still answers 200: they concern only their owners.
     """
     pages, app = _Pages(problems, ready, troubled, metrics), web.Application()
     app.add_routes(
@@ -106,5 +106,5 @@ async def _start(runner: web.AppRunner, port: int) -> None:
 
 
 def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-    """What comes of work on another thread's loop."""
+    """The result of work in another thread's loop."""
     return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

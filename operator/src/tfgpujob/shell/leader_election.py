@@ -1,7 +1,7 @@
 """Leader election by a Lease: at most one operator writes.
 
-Clocks of two machines are never compared: a standby waits until the Lease has not changed for a whole lease duration,
-by its own clock, and the leader stops a good while before that could be over.
+Clocks of two machines are never compared: a standby waits until the Lease has not changed for a whole lease duration by
+its own clock, and the leader stops well before that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 LEASE_SECONDS: Final = 15
 RENEW_DEADLINE: Final = 10.0
-"""The leader stops its workers when its last renewal that succeeded was begun this long ago."""
+"""The leader stops its workers this long after the start of its last successful renewal."""
 RETRY_SECONDS: Final = 2.0
 RELEASE_SECONDS: Final = 2.0
 
@@ -49,12 +49,12 @@ class LeaderElector:
         self._renewed_at = 0.0
         self.leading = False
         self.took_over = False
-        """The Lease was another process' before: what it wrote last may not have reached our cache yet."""
+        """The Lease was held by another process before: its last writes may not be in our cache yet."""
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Lead whenever possible, until cancelled; then the work has ended and the Lease is free.
+        """Lead whenever possible, until cancelled; then the work has ended and the Lease is released.
 
-        `work` never returns. When the Lease is lost it is cancelled, and started anew with the next term.
+        `work` never returns. It is cancelled when the Lease is lost, and started again with the next term.
         """
         while True:
             await self._acquire()
@@ -125,7 +125,7 @@ class LeaderElector:
         return True
 
     async def _try_acquire(self) -> bool:
-        """Try once to become the holder."""
+        """Try once to acquire the Lease."""
         started = asyncio.get_running_loop().time()
         if not await self._read():
             return False
@@ -170,9 +170,9 @@ class LeaderElector:
         return not spec.get("holderIdentity") or now >= self._observed_at + spec.get("leaseDurationSeconds", 0)
 
     async def _release(self) -> None:
-        """Let a standby take over at once. Best effort: without it, the Lease runs out.
+        """Release the Lease so that a standby can acquire it at once. Best effort: otherwise the Lease expires.
 
-        An uninstall takes the right to away before it stops the operator, which is as it should be: nobody takes over.
+        An uninstall removes the right to do so before it stops the operator. Then no standby acquires it, as intended.
         """
         if self._lease is None or not self._held():
             return

@@ -17,7 +17,7 @@ def set_up(log_format: str, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # kopf logs every object it sees; what matters of that is a warning.
+    # kopf logs every object it sees; only its warnings matter.
     logging.getLogger("kopf").setLevel(logging.WARNING)
 
 
@@ -36,7 +36,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         extra = "".join(f" {name}={value}" for name, value in _extra(record).items())
-        # Others' words among them must not look like lines of ours.
+        # A newline in other text must not start what looks like a log line of ours.
         line = f"{_time(record)} {record.levelname} {record.getMessage()}{extra}".translate(_ESCAPED)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 

@@ -1,4 +1,4 @@
-"""The operator process: everything is wired here, started in order, and stopped in the reverse order."""
+"""The operator process: connects its parts, starts them in order, and stops them in reverse."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _now() -> datetime:
 
 
 class Operator:
-    """The parts of one operator, connected."""
+    """The parts of an operator, connected."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Operator:
         now: Callable[[], datetime] = _now,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`chance` gives numbers in [0, 1)."""
+        """`chance` returns numbers in [0, 1)."""
         self.settings = settings
         self.metrics = Metrics()
         selecting = bool(settings.watch_namespace_selector)
@@ -106,12 +106,12 @@ class Operator:
         self._gauges()
 
     def changed(self, key: Key) -> None:
-        """Enqueue the job, of which something may have changed."""
+        """Enqueue the job, which may have changed."""
         if self.elector.leading:
             self.queue.add(key)
 
     def handle(self, kind: Kind, event: str | None, obj: Object) -> None:
-        """One watch event."""
+        """Handle one watch event."""
         self.metrics.watched(kind)
         if kind is Kind.NODE:
             self._handle_node(event, obj)
@@ -143,7 +143,7 @@ class Operator:
             self.changed(key)
 
     async def lead(self) -> None:
-        """What only the leader does."""
+        """What only the leader runs."""
         if self.elector.took_over:
             await self.resync.relist(lambda: self.background.beat("resync"))
         for key in self.store.jobs():
@@ -162,7 +162,7 @@ class Operator:
             self.worker.quarantine.clear()
 
     def troubled(self) -> list[str]:
-        """Objects that can't be read or reconciled, or are set aside, one a line."""
+        """Objects that can't be read or reconciled, or are quarantined, one a line."""
         found = {
             "unreadable": self.store.unreadable,
             "quarantined": self.store.quarantined,
@@ -239,7 +239,7 @@ async def operate(settings: Settings) -> None:
             try:
                 await background.wait(stop)
             finally:
-                # The leader first: the Lease is released when the workers have stopped, and only then.
+                # Stop the leader first: the Lease is released only after the workers have stopped.
                 await background.stop("leader")
                 await background.stop_all()
 
@@ -261,7 +261,7 @@ async def _watch_jobs(operator: Operator, cluster: KubeCluster, stop: asyncio.Ev
     watch = Watch(operator.handle, cluster.credentials, list_jobs, namespaces=operator.settings.watch_namespaces)
     await operator.resync.first(lambda: operator.background.beat("resync"))
     logger.info("store filled", extra={str(kind): count for kind, count in operator.store.count().items()})
-    # kopf takes the signals for itself; the order in which we stop is ours.
+    # kopf installs signal handlers; the order of shutdown is ours.
     await watch.run(started=lambda: _stop_on_signals(stop))
 
 
@@ -286,7 +286,7 @@ def main() -> None:
     try:
         settings = from_environment(with_arguments(os.environ, sys.argv[1:]))
         log_format.set_up(settings.log_format, settings.log_level)
-        # What a request or an event leaves behind goes by itself; at the default of 700 objects, looking for cycles
+        # Reference counting frees what a request or an event leaves; at the default of 700 objects, the cycle collector
         # takes a twentieth of the CPU time.
         gc.set_threshold(20_000)
         against_schema({}, "")  # imports its models here, not when the first job is read

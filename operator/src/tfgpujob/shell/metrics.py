@@ -1,4 +1,4 @@
-"""The metrics of this process, by prometheus-client. None is labelled by job: the number of series is fixed."""
+"""The metrics of this process, by prometheus-client. None has a job as a label, so the number of series is fixed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 
 
 class Metrics:
-    """Counts as things happen; gauges are read when Prometheus scrapes."""
+    """Counters are updated as things happen; gauges are read when Prometheus scrapes."""
 
     def __init__(self) -> None:
         # A registry of its own: a process may have several operators, as in tests.
@@ -42,7 +42,7 @@ class Metrics:
         self._registry.register(_Process())
 
     def reconciled(self, result: str, seconds: float) -> None:
-        """One reconciliation has ended: ok, stale or error."""
+        """One reconciliation has ended with this result: ok, stale or error."""
         self._results[result].inc()
         self._seconds.observe(seconds)
 
@@ -62,11 +62,11 @@ class Metrics:
         Gauge(name, meaning, registry=self._registry).set_function(read)
 
     def counter(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        """A counter that another object keeps."""
+        """A counter whose value another object keeps."""
         self._registry.register(_Read(name, meaning, read))
 
     def by_part(self, name: str, meaning: str, read: Callable[[], Mapping[str, float]]) -> None:
-        """One gauge for each of a fixed number of parts."""
+        """A gauge with one series for each of a fixed number of parts."""
         self._registry.register(_ByPart(name, meaning, read))
 
     def text(self) -> str:

@@ -1,15 +1,15 @@
-"""Which namespaces are served. What lies in another one is as if it were not there."""
+"""The namespaces that are served. Objects in others are ignored."""
 
 from __future__ import annotations
 
 
 class Namespaces:
-    """Those that a label selector selects, or all if there is none; less those that are excluded."""
+    """Namespaces that a label selector selects, or all if there is none; without those that are excluded."""
 
     def __init__(self, excluded: frozenset[str] = frozenset(), *, selecting: bool = False) -> None:
         self._excluded = excluded
         self.selected: set[str] | None = set() if selecting else None
-        """By the selector; None without one."""
+        """The selected namespaces; None without a selector."""
         self.all = not excluded and not selecting
 
     def serves(self, namespace: str) -> bool:

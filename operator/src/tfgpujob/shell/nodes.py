@@ -1,7 +1,7 @@
-"""Which nodes are lost: known to be not ready, or known and then gone. And whether all of them mount images as volumes.
+"""The nodes that are lost, known as not ready or deleted, and whether all nodes mount images as volumes.
 
-A node of which nothing is known is not lost: the events of its pods may arrive before its own. When no node at all is
-ready, the control plane is taken for partitioned, as Kubernetes' node controller does, and no node counts as lost.
+An unknown node is not lost: events of its pods may arrive before its own. When no node at all is ready, no node counts
+as lost: the control plane is then probably partitioned, as Kubernetes' node controller assumes too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from tfgpujob.core.observed.snapshot import Object
 
 _VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})")
 _KUBELET: Final = (1, 36)
-"""Since which image volumes can't be turned off."""
+"""The version from which image volumes can't be turned off."""
 _RUNTIMES: Final = {"containerd": (2, 2), "cri-o": (1, 33)}
-"""Since which they mount a folder of an image. Earlier ones of containerd mount the whole image, without a word."""
+"""The versions from which they mount a folder of an image. Earlier ones of containerd silently mount the whole
+image."""
 
 
 class Nodes:
@@ -31,24 +32,24 @@ class Nodes:
 
     @property
     def image_volumes(self) -> bool:
-        """Whether every node that is there mounts folders of images as volumes. Without nodes: no."""
+        """True if every node mounts folders of images as volumes. False without nodes."""
         return bool(self._ready) and not self._without_image_volumes
 
     def put(self, node: Object) -> frozenset[str]:
         return self._update(node, ready=is_true(node, "Ready"), mounts_images=_mounts_images(node))
 
     def remove(self, node: Object) -> frozenset[str]:
-        """It is gone; its name is kept, because its pods still name it."""
+        """The node is deleted; its name is kept, because its pods still refer to it."""
         return self._update(node, ready=False, mounts_images=True)
 
     def known(self) -> frozenset[str]:
-        """Names of the nodes that are there, or were."""
+        """Names of the nodes that exist or existed."""
         return frozenset(self._ready)
 
     def sync(self, nodes: Iterable[Object], known: frozenset[str], named: frozenset[str]) -> frozenset[str]:
-        """A complete list: whoever was `known` before the request and is not in it is gone.
+        """Apply a complete list: a node that was `known` before the request and is not in it is gone.
 
-        `named` are the nodes that pods name; of the others that are gone nothing is kept.
+        `named` are the nodes that pods refer to; other nodes that are gone are forgotten.
         """
         before, present = self.lost, {node["metadata"]["name"] for node in nodes}
         for name in known - present:

@@ -1,7 +1,6 @@
-"""What the pollers of pods have in common: whom to ask, and a limit on the requests that are under way.
+"""Common parts of the pollers of pods: which job is next, and a limit on concurrent requests.
 
-A namespace whose pods are slow to answer delays no other one, and a job of which the poller can make nothing keeps it
-from no other job.
+A namespace whose pods answer slowly delays no other one, and a job that the poller can't read delays no other job.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MAX_IN_FLIGHT: Final = 16
-"""Jobs whose pods are asked at the same time."""
+"""Jobs whose pods are requested at the same time."""
 MAX_OF_NAMESPACE: Final = 4
-"""How many of them may be of one namespace."""
+"""The same for the jobs of one namespace."""
 
 
 class PodPoller:
@@ -34,7 +33,7 @@ class PodPoller:
         self._free, self._turns = asyncio.Semaphore(MAX_IN_FLIGHT), ByNamespace(MAX_OF_NAMESPACE)
 
     def find(self, key: Key, target: Callable[[Snapshot], T | None]) -> T | None:
-        """What `target` finds in the job's snapshot. None as well if the job is gone or its status can't be read, which
+        """What `target` finds in the job's snapshot. None also if the job is gone or its status can't be read, which
         the reconciliation reports."""
         try:
             snapshot = self._store.snapshot(key)
@@ -45,7 +44,7 @@ class PodPoller:
 
     @asynccontextmanager
     async def turn(self, key: Key) -> AsyncIterator[None]:
-        """Begins when it is the job's turn. An exception inside is logged: no job waits for an answer of its pods."""
+        """Wait for the job's turn. An exception inside is logged: no job depends on the answers of its pods."""
         try:
             async with self._turns[key.namespace], self._free:
                 yield

@@ -1,4 +1,4 @@
-"""GET /progress and PUT /workers of one pod. A user's code answers, so time and size of an answer are limited."""
+"""GET /progress and PUT /workers of one pod. User code answers, so duration and size of an answer are limited."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from tfgpujob.core.observed.progress_report import MAX_BYTES
 from tfgpujob.names import PROGRESS_PORT, PROGRESS_TOKEN_HEADER
 
 TIMEOUT_SECONDS: Final = 1.0
-"""For the whole of an answer."""
+"""For a whole answer."""
 _MAX_ANSWER: Final = MAX_BYTES + (1 << 10)
-"""Bytes of an answer that are read, its head among them: that of a trainer has some 150."""
+"""Bytes of an answer that are read, headers included; a trainer's have some 150."""
 
 
 class FetchProgress(Protocol):
-    """GET /progress of the pod at this address, which is shown this token, if not empty.
+    """GET /progress of the pod at this address, with this token unless it is empty.
 
-    None: it cannot be reached, or gives no such answer.
+    None: the pod can't be reached, or its answer is not a report.
     """
 
     async def __call__(self, ip: str, token: str) -> bytes | None: ...
 
 
 class PutWorkers(Protocol):
-    """PUT /workers of the leader at this address: the HTTP status and the body of its answer.
+    """PUT /workers of the leader at this address: HTTP status and body of the answer.
 
-    None: it cannot be reached.
+    None: it can't be reached.
     """
 
     async def __call__(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None: ...
 
 
 class HttpProgressClient:
-    """Over HTTP, read by hand: no library bounds what it takes of an answer before it gives the event loop back.
+    """HTTP read by hand: no library limits how much of an answer it processes before it yields to the event loop.
 
-    The first answer is the only one, so `100 Continue` is none; no redirect, no compression, no connection kept.
+    Only the first answer is read, so `100 Continue` is refused; no redirects, no compression, no kept connection.
     """
 
     def __init__(self, port: int = PROGRESS_PORT) -> None:
@@ -86,7 +86,7 @@ class HttpProgressClient:
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Status and body. Raises ValueError for what is no final answer, or none that is short enough."""
+    """Status and body. Raises ValueError for an answer that is not final, or too long."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     version, _, said = first.partition(" ")

@@ -1,7 +1,7 @@
 """Polls GET /progress of the pods of running jobs.
 
-Nothing waits for the answers: they go into the cache, and the job is requeued as after a watch event. Only the leader
-polls. The jobs are spread over the interval, so that it costs the same at every moment.
+Answers go into the cache, and the job is requeued as after a watch event. Only the leader polls. The jobs are spread
+evenly over the interval.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ProgressPoller:
         self._under_way: set[Key] = set()
 
     async def run(self) -> None:
-        """Poll every job once a round, until cancelled."""
+        """Poll every job once per round, until cancelled."""
         clock, turn = asyncio.get_running_loop().time, 0
         async with asyncio.TaskGroup() as polling:
             while True:

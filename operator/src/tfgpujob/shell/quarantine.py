@@ -1,4 +1,4 @@
-"""Which jobs are set aside because a reconciliation of them is slow: measured here, decided by the core."""
+"""Jobs that are quarantined because their reconciliation is slow: measured here, decided by the core."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ logger = logging.getLogger(__name__)
 
 class Quarantine:
     def __init__(self, named: Troubled, cpu: Callable[[], float] = time.thread_time) -> None:
-        """`named`: where /readyz and the metrics find them."""
+        """`named`: the list that /readyz and the metrics show."""
         self.cpu = cpu
         """Seconds of CPU time of this thread."""
         self._named = named
         self._set_aside: dict[Key, SetAside] = {}
         self._slow_once: set[Key] = set()
-        """The garbage collector may have run meanwhile: twice in a row it does not."""
+        """Jobs that were slow once, perhaps because of a garbage collection; that does not happen twice in a row."""
         self._free_at: datetime | None = None
-        """Before, none is tried again: else a thousand of them would take all the time."""
+        """No job is tried before this time: a thousand quarantined jobs would otherwise take all the time."""
 
     def why(self, key: Key, job: Object, now: datetime) -> str:
-        """Why the job is not to be looked at now, for its owner; empty: it is."""
+        """Why the job is quarantined now, for its owner; empty: it is not."""
         if key not in self._set_aside and (found := restored(job, now)) is not None:
             self._add(key, found)
         due = self.due(key, job)
         return SLOW if due is not None and now < due else ""
 
     def due(self, key: Key, job: Object) -> datetime | None:
-        """When the job is tried again; None: it is not set aside."""
+        """When the job is tried again; None: it is not quarantined."""
         found = self._set_aside.get(key)
         if found is None:
             return None
@@ -43,7 +43,7 @@ class Quarantine:
         return due if self._free_at is None else max(due, self._free_at)
 
     def measured(self, key: Key, job: Object, seconds: float, now: datetime) -> bool:
-        """Whether the job is set aside, by the CPU time that its reconciliation has just taken."""
+        """True if the job is quarantined, after its reconciliation has taken this much CPU time."""
         before = self._set_aside.get(key)
         found = set_aside(before, seconds, job["metadata"].get("generation", 0), now)
         if before is not None:
@@ -59,13 +59,13 @@ class Quarantine:
         return found is not None
 
     def forget(self, key: Key) -> None:
-        """It is gone, or small again."""
+        """The job is gone, or small again."""
         self._slow_once.discard(key)
         if self._set_aside.pop(key, None) is not None:
             self._named.discard(Kind.JOB, *key)
 
     def clear(self) -> None:
-        """Another operator leads: what it will find stands in their status."""
+        """Another operator leads; the next term reads the jobs' status."""
         for key in [*self._set_aside]:
             self.forget(key)
 

@@ -1,7 +1,7 @@
-"""The reflectors of pods, services, NetworkPolicies, pod groups, nodes, namespaces: a list-watch each, for the cache.
+"""Reflectors of pods, services, NetworkPolicies, pod groups, nodes and namespaces: a list-watch each, into the cache.
 
-Of a job's events all but a handful are its pods'. kopf, which watches the jobs, runs each event through a task, a queue
-and a handler of its own, at several times the cost of everything that we do with it, so these kinds are watched here.
+Nearly all events are of pods. kopf, which watches the jobs, runs each event through a task, a queue and a handler, at
+several times the cost of our own processing; so these kinds are watched here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.1
-"""Between the beginnings of two streams."""
+"""Between the starts of two streams."""
 Handle = Callable[[Kind, str | None, Object], None]
 """Called with the kind, the event's type (None for an object that was listed) and the object."""
 
@@ -38,7 +38,7 @@ class Reflector:
         self._namespace = namespace
 
     async def run(self, beat: Callable[[], None]) -> None:
-        """List-watch until cancelled, from the resourceVersion of the last list on."""
+        """List-watch until cancelled, starting from the resourceVersion of the last list."""
         where = self._kind, self._namespace
 
         async def list_all() -> Listed:

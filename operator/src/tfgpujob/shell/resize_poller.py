@@ -1,8 +1,8 @@
-"""Asks the leaders of gangs for another number of workers, while a resize in place is under way: PUT /workers.
+"""Requests another number of workers from the leaders of gangs while a resize in place is in progress: PUT /workers.
 
-Nothing waits for the answers: they go into the cache, and the job is requeued as after a watch event. A request says
-what the persisted intent says and is repeated, so it does not matter which one arrives. While something happens it is
-repeated every second; a job that waits for room is asked ever more seldom. Only the leader of the operators asks.
+Answers go into the cache, and the job is requeued as after a watch event. A request repeats the persisted intent, so
+its order does not matter. While the answers change it is sent every second; for a job that waits for capacity ever more
+rarely. Only the leading operator sends it.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ LEAST: Final = 1.0
 """Seconds between two requests to a leader."""
 MOST: Final = 30.0
 PART: Final = 0.1
-"""The next request comes after this part of the time for which nothing has changed."""
+"""The wait for the next request, as a share of the time without a change."""
 SILENT_AFTER: Final = 60.0
-"""Seconds without an answer after which nobody waits for one any more. Between two rounds nobody listens for some."""
+"""Seconds without an answer after which the leader counts as silent. Between two rounds the trainer does not listen for
+some."""
 
 
 @dataclass(slots=True)
 class _Asked:
-    """What is known of the requests to one leader."""
+    """The requests to one leader."""
 
     request: LeaderRequest | None = None
     answer: LeaderAnswer | None = None
     changed: float = 0.0
-    """When request or answer were last others than before."""
+    """When the request or the answer last changed."""
     due: float = 0.0
     unanswered_since: float | None = None
     under_way: bool = False
 
 
 class ResizePoller:
-    """Fills the cache with the answers of leaders."""
+    """Puts the answers of leaders into the cache."""
 
     def __init__(self, store: Store, put: PutWorkers, changed: Callable[[Key], None], metrics: Metrics) -> None:
         self._store = store
@@ -56,11 +57,11 @@ class ResizePoller:
         self._noticed = asyncio.Event()
 
     def notice(self) -> None:
-        """A resize is under way: nobody waits for the next look at all jobs."""
+        """A resize has begun: send its request now, without waiting for the next round."""
         self._noticed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         clock = asyncio.get_running_loop().time
         async with asyncio.TaskGroup() as asking:
             while True:

@@ -1,4 +1,4 @@
-"""Resync: list everything now and then and compare it with the cache, because watch events may get lost."""
+"""Resync: list everything periodically and compare it with the cache, because watch events may be lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 2.0
 PAGE: Final = 100
-"""Objects a request. Pages of 500 pods make the process 18 MB larger for good."""
+"""Objects per request. Pages of 500 pods enlarge the process by 18 MB permanently."""
 SELECTORS: Final = {
     Kind.JOB: "",
     **dict.fromkeys((Kind.NETWORK_POLICY, *POD_GROUPS, *WORKLOADS), names.LABEL_JOB_NAME),
@@ -52,19 +52,19 @@ class Resync:
         namespace_selector: str = "",
     ) -> None:
         """`namespaces`: empty for all. `random` gives numbers in [0, 1). `nodes`, `network_policies`, `pod_groups`,
-        `kueue` (the kind of its Workload): what else is listed. `namespace_selector`: labels of the namespaces that are
+        `kueue` (the kind of its Workload): other kinds to list. `namespace_selector`: labels of the namespaces that are
         served; empty: any.
         """
         self._nodes = nodes
         policies = (Kind.NETWORK_POLICY,) if network_policies else ()
         workloads = (kueue,) if kueue is not None else ()
         self.dependents: Sequence[Kind] = (*policies, *pod_groups, *workloads, Kind.SERVICE, Kind.POD)
-        """Kinds of what belongs to jobs."""
+        """Kinds of objects that belong to jobs."""
         self.cluster_objects = _named_in_queues(kueue) if kueue is not None else ()
-        """Kinds without a namespace that jobs in queues name."""
+        """Cluster-scoped kinds that jobs in queues refer to."""
         self.selectors = {**SELECTORS, Kind.NAMESPACE: namespace_selector}
         self._gained: set[str] = set()
-        """Namespaces that the selector selects since lately: what is in them has still to be listed."""
+        """Namespaces that are newly selected and not listed yet."""
         self._cluster = cluster
         self._store = store
         self._changed = changed
@@ -74,7 +74,7 @@ class Resync:
         self.synced = asyncio.Event()
         """Set once everything has been listed."""
         self.versions: dict[tuple[Kind, str | None], str] = {}
-        """The resourceVersion of the last list of a kind in a namespace: where a watch goes on from."""
+        """The resourceVersion of the last list of a kind in a namespace, from which its watch continues."""
 
     async def first(self, beat: Callable[[], None]) -> None:
         """Fill the cache; retries until it succeeds."""
@@ -83,11 +83,11 @@ class Resync:
         self.synced.set()
 
     async def relist(self, beat: Callable[[], None]) -> None:
-        """List everything now, until it succeeds. A list has all that was written before it; a watch may lag."""
+        """List everything now, until it succeeds. A list contains all earlier writes; a watch may lag."""
         await self._until_done(beat)
 
     async def run(self, every: float, beat: Callable[[], None]) -> None:
-        """List everything every `every` seconds, give or take a tenth; then requeue every job."""
+        """List everything every `every` seconds, ± 10 %; then requeue every job."""
         while True:
             await asyncio.sleep(every * (0.9 + self._random() / 5))
             await self._until_done(beat)
@@ -109,9 +109,9 @@ class Resync:
             await self.list(Kind.NODE, None)
 
     async def relisted(self, kind: Kind, namespace: str | None) -> str:
-        """List one kind in one namespace (None: all), until it succeeds. The list's resourceVersion.
+        """List one kind in one namespace (None: all), until it succeeds. Returns the list's resourceVersion.
 
-        What the first list has just listed is not listed again: a watch goes on from there.
+        What the first list has covered is not listed again: a watch continues from there.
         """
         if (kind, namespace) in self._just_listed:
             self._just_listed.discard((kind, namespace))
@@ -120,14 +120,14 @@ class Resync:
         return self.versions[kind, namespace]
 
     def select(self, namespace: str) -> None:
-        """It has come to be served; `pick_up` lists what is in it."""
+        """Start to serve the namespace; `pick_up` lists its objects."""
         selected = self._store.namespaces.selected
         if selected is not None and namespace not in selected:
             selected.add(namespace)
             self._gained.add(namespace)
 
     def deselect(self, namespace: str) -> None:
-        """It is served no longer: what is in it is left alone."""
+        """Stop serving the namespace: its objects are left alone."""
         selected = self._store.namespaces.selected
         if selected is not None and namespace in selected:
             selected.discard(namespace)
@@ -136,7 +136,7 @@ class Resync:
                 self._changed(key)
 
     async def pick_up(self) -> None:
-        """List what is in the namespaces that have come to be served."""
+        """List the objects of namespaces that are newly served."""
         while self._gained:
             namespace = self._gained.pop()
             for kind in (Kind.JOB, *self.dependents):
@@ -156,8 +156,8 @@ class Resync:
     async def list(self, kind: Kind, namespace: str | None) -> None:
         """Make the cache equal to a list of one kind in one namespace (None: all). Raises ApiError.
 
-        An optional kind that is not served stops no other list, and what is known of it stays: its scheduler, or Kueue,
-        was upgraded to another version, or the API server has just started. A deletion would have come as an event.
+        An optional kind that is not served does not stop the other lists, and its cached objects stay: its scheduler or
+        Kueue is being upgraded, or the API server has just started. A deletion would have arrived as an event.
         """
         try:
             await self._list(kind, namespace)
@@ -178,7 +178,7 @@ class Resync:
             nonlocal limit
             selector = self.selectors[kind]
             page = await self._cluster.list(kind, namespace, selector=selector, limit=limit, token=token)
-            # Where objects are large, the next ones may be too: what is too long has been read in vain.
+            # After a large object the next ones may be large too, and a page that is too long is read in vain.
             limit = min(PAGE, 2 * (page.limit or PAGE))
             return page
 
@@ -200,7 +200,7 @@ class Resync:
         self.versions[kind, namespace] = page.resource_version
 
     def _concerned(self, kind: Kind, listed: Sequence[Object], nodes_before: frozenset[str]) -> Sequence[Key]:
-        """The jobs that a list of what has no namespace concerns."""
+        """The jobs that a list of a cluster-scoped kind concerns."""
         store = self._store
         if kind is Kind.NODE:
             return store.jobs_on(store.nodes.sync(listed, nodes_before, store.nodes_named()))
@@ -214,7 +214,7 @@ class Resync:
             self.select(namespace)
 
     def _drop(self, unlisted: dict[str, Known]) -> None:
-        """They were there before the list began and are not in it: their DELETED event was lost."""
+        """They existed before the list began and are not in it: their DELETED event was lost."""
         for known in unlisted.values():
             key = self._store.remove(known.kind, known.namespace, known.name, known.uid)
             if key is not None:

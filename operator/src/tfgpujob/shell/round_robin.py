@@ -1,4 +1,4 @@
-"""A queue in which namespaces take turns: a thousand items of one do not hold up the first of another."""
+"""A queue in which namespaces take turns: a thousand items of one do not delay the first of another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RoundRobin(Generic[T]):
 
     def __init__(self) -> None:
         self._by_namespace: OrderedDict[str, deque[T]] = OrderedDict()
-        """The next namespace first."""
+        """In the order of their turns."""
         self._size = 0
 
     def __len__(self) -> int:
@@ -25,7 +25,7 @@ class RoundRobin(Generic[T]):
         self._size += 1
 
     def pop(self, may: Callable[[str], bool] = lambda _: True) -> tuple[str, T] | None:
-        """The next item, of a namespace that `may` have a turn; None when there is none."""
+        """The next item, from a namespace for which `may` is true; None when there is none."""
         namespace = next(filter(may, self._by_namespace), None)
         if namespace is None:
             return None
@@ -37,7 +37,7 @@ class RoundRobin(Generic[T]):
         return namespace, item
 
     def drop(self) -> T:
-        """The last item of the namespace that has most. Raises ValueError when there is none."""
+        """Remove and return the last item of the longest namespace. Raises ValueError when the queue is empty."""
         namespace = max(self._by_namespace, key=lambda name: len(self._by_namespace[name]))
         items = self._by_namespace[namespace]
         item = items.pop()

@@ -31,29 +31,30 @@ _FLAGS: Final = {
 
 
 class SettingsError(Exception):
-    """A setting is missing or makes no sense. The message names the variable and the fix."""
+    """A setting is missing or invalid. The message names the variable and the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     config: Config
     namespace: str
-    """Where the Lease lives: OPERATOR_NAMESPACE, else this pod's own, else `default`."""
+    """Namespace of the Lease: OPERATOR_NAMESPACE, else this pod's own, else `default`."""
     identity: str
-    """Who holds the Lease. POD_NAME, so that a restarted container goes on at once; else unique to the process."""
+    """Holder identity of the Lease. POD_NAME, so that a restarted container continues at once; else unique to the
+    process."""
     watch_namespaces: tuple[str, ...] = ()
     """WATCH_NAMESPACES, comma-separated. Empty: all, which needs cluster-wide rights."""
     exclude_namespaces: frozenset[str] = frozenset()
-    """EXCLUDE_NAMESPACES, comma-separated: objects there are as if they were not."""
+    """EXCLUDE_NAMESPACES, comma-separated: objects in them are ignored."""
     watch_namespace_selector: str = ""
     """WATCH_NAMESPACE_SELECTOR: labels of the namespaces that are served, as `kubectl -l` takes them; empty: any."""
     watch_nodes: bool = True
-    """Whether the operator sees nodes, to know which pods are on a lost one. Off with WATCH_NAMESPACES."""
+    """Whether the operator watches nodes, to detect pods on lost nodes. Off with WATCH_NAMESPACES."""
     lease_name: str = "tfgpu-operator"
     workers: int = 16
     """How many jobs are reconciled at the same time."""
     resync_seconds: float = 300.0
-    """How often everything is listed, to repair what the watches missed."""
+    """Seconds between two lists of everything, which repair what the watches missed."""
     progress_seconds: int = 30
     """How often the progress of a running job is polled: 15 or more; 0: never."""
     health_port: int = 8080
@@ -64,7 +65,7 @@ class Settings:
 
 
 def with_arguments(environment: Mapping[str, str], arguments: Sequence[str]) -> dict[str, str]:
-    """The environment as the command's arguments change it: `--workers 32` is WORKERS=32. Exits 2 for others."""
+    """The environment with the command's arguments applied: `--workers 32` is WORKERS=32. Exits 2 for unknown ones."""
     parser = argparse.ArgumentParser("tfgpu-operator", description="What is not given is the environment's.")
     for name, meaning in _FLAGS.items():
         parser.add_argument(f"--{name.lower().replace('_', '-')}", dest=name, metavar="VALUE", help=meaning)
@@ -150,7 +151,7 @@ def _switch(environment: Mapping[str, str], name: str) -> bool:
 
 
 def _one_of(environment: Mapping[str, str], name: str, values: Sequence[str]) -> str:
-    """The first where it is not set."""
+    """The first of `values` if the variable is not set."""
     value = environment.get(name, "").strip() or values[0]
     if value not in values:
         raise SettingsError(f"{name} is {value!r}: set it to {' or '.join(values)}")

@@ -1,9 +1,9 @@
-"""The cache of jobs, their pods, services, NetworkPolicies, pod groups and Workloads, indexed by job, as an informer's:
-watches, lists and our own writes feed it.
+"""The cache of jobs, their pods, services, NetworkPolicies, pod groups and Workloads, indexed by job. Like an
+informer's, it is fed by watches, lists and our own writes.
 
-An older resourceVersion never replaces a newer one, and what was deleted stays deleted, so the three sources may arrive
-in any order. It may be stale, so the core has what it would act on read again (`Outcome.lookups`). A DELETED event that
-was lost is found by resync, which compares `known` with a list.
+An older resourceVersion never replaces a newer one, and deleted objects stay deleted, so the three sources may arrive
+in any order. The cache may be stale, so the core has objects read again before it acts on them (`Outcome.lookups`). A
+lost DELETED event is found by resync, which compares `known` with a list.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ logger = logging.getLogger(__name__)
 
 
 class Key(NamedTuple):
-    """Which job."""
+    """Namespace and name of a job."""
 
     namespace: str
     name: str
 
 
 MAX_TOMBSTONES: Final = 8192
-"""How many deleted uids are remembered. Only as many matter as are deleted while one list is under way."""
+"""How many deleted uids are remembered. Only deletions during one list matter."""
 
 
 @dataclass(slots=True)
@@ -60,10 +60,10 @@ class _Entry:
     dependents: dict[Kind, Dependent] = field(default_factory=dict)
     """The service, the NetworkPolicy, pod groups and the Workload."""
     reports: dict[str, Report] = field(default_factory=dict)
-    """By pod uid; only of pods that are there."""
+    """By pod uid; only of existing pods."""
     leader_answer: LeaderAnswer | None = None
     departed: Pod | None = None
-    """A pod that is gone, as it was at its end, while the job's status still follows it."""
+    """A deleted pod in its last state, as long as the job's status follows it."""
 
     @property
     def empty(self) -> bool:
@@ -71,7 +71,7 @@ class _Entry:
 
 
 class Known(NamedTuple):
-    """One object in the store, and the version it had when this was noted."""
+    """An object in the store, with its version at that time."""
 
     kind: Kind
     namespace: str
@@ -81,10 +81,10 @@ class Known(NamedTuple):
 
 
 class Store:
-    """Jobs and what is theirs, by job. Every change returns the key of the job it concerns, or None."""
+    """Jobs and their objects, by job. Every change returns the key of the job it concerns, or None."""
 
     def __init__(self, namespaces: Namespaces | None = None) -> None:
-        """`namespaces`: of the others nothing is kept; None: all."""
+        """`namespaces`: objects in others are dropped; None: all."""
         self.namespaces = namespaces or Namespaces()
         self._entries: dict[Key, _Entry] = {}
         self._pod_jobs: dict[tuple[str, str], str] = {}
@@ -93,13 +93,13 @@ class Store:
         self.cluster_objects = ClusterObjects()
         self.unreadable = Troubled()
         self.quarantined = Troubled()
-        """Jobs that are set aside for what they cost: memory, as the budget says, or CPU time (`Quarantine`)."""
+        """Jobs that are quarantined for their cost: memory (`Budget`) or CPU time (`Quarantine`)."""
         self._budget = Budget()
         self._beyond_budget: set[Key] = set()
-        """Jobs whose specs are not kept for want of room."""
+        """Jobs whose specs are not kept because of the budget."""
 
     def jobs(self) -> list[Key]:
-        """Every job of which anything is known."""
+        """Every job of which any object is known."""
         return list(self._entries)
 
     def count(self) -> dict[Kind, int]:
@@ -111,11 +111,11 @@ class Store:
         }
 
     def count_with(self, condition: Condition) -> int:
-        """Jobs of which this condition is True."""
+        """The number of jobs with this condition True."""
         return sum(entry.job is not None and is_true(entry.job, condition) for entry in self._entries.values())
 
     def snapshot(self, key: Key) -> Snapshot | None:
-        """None: the job is gone, or not seen yet."""
+        """None: the job is gone, or not in the cache yet."""
         entry = self._entries.get(key)
         if entry is None or entry.job is None:
             return None
@@ -139,12 +139,12 @@ class Store:
         )
 
     def pods(self, key: Key) -> tuple[Pod, ...]:
-        """By name, also of a job that is gone or not seen yet."""
+        """By name, also of a job that is gone or not in the cache yet."""
         entry = self._entries.get(key)
         return tuple(entry.pods[name] for name in sorted(entry.pods)) if entry is not None else ()
 
     def seconds_by_part(self) -> dict[str, int]:
-        """What the time of all jobs that are there went into."""
+        """What the time of all existing jobs was spent on."""
         totals = dict.fromkeys(goodput_account.PARTS, 0)
         for entry in self._entries.values():
             told = ((entry.job or {}).get("status") or {}).get("goodput") or {}
@@ -153,13 +153,13 @@ class Store:
         return totals
 
     def store_report(self, key: Key, pod_uid: str, report: Report) -> None:
-        """Keep the progress report of this very pod, while it is there."""
+        """Keep the progress report of this pod, while the pod exists."""
         entry = self._entries.get(key)
         if entry is not None and any(pod.uid == pod_uid for pod in entry.pods.values()):
             entry.reports[pod_uid] = report
 
     def store_answer(self, key: Key, answer: LeaderAnswer) -> bool:
-        """Keep what the job's leader answered. False: it is the last answer again, or the job is gone."""
+        """Keep the leader's answer. False: it equals the last one, or the job is gone."""
         entry = self._entries.get(key)
         if entry is None or entry.leader_answer == answer:
             return False
@@ -167,7 +167,7 @@ class Store:
         return True
 
     def resizing(self) -> list[Key]:
-        """Jobs whose leader is asked: their status records a resize in place, or that workers are lost."""
+        """Jobs whose leader is polled: their status has a resize in place in progress, or lost workers."""
         return [key for key in self._entries if self.is_resizing(key)]
 
     def is_resizing(self, key: Key) -> bool:
@@ -175,7 +175,7 @@ class Store:
         return entry is not None and entry.job is not None and _is_resized(entry.job)
 
     def nodes_named(self) -> frozenset[str]:
-        """Nodes that pods are on."""
+        """Nodes that have pods of jobs."""
         return frozenset(pod.node for entry in self._entries.values() for pod in entry.pods.values())
 
     def jobs_on(self, nodes: Collection[str]) -> list[Key]:
@@ -187,11 +187,11 @@ class Store:
         return [key for key, e in self._entries.items() if e.job is not None and e.job["metadata"].get("labels")]
 
     def put(self, kind: Kind, obj: Object, of: Key | None = None) -> Key | None:
-        """Add or update an object as the API server gave it. None when it is not newer than what is cached,
-        is in a namespace that is not served, or can't be read: one object must not hide the others.
+        """Add or update an object as the API server returned it. None when it is not newer than the cached one, is in a
+        namespace that is not served, or can't be read: one object must not hide the others.
 
-        `of` is the job that a pod is known to belong to although somebody has taken its label off, or given it
-        another job's: a GET by name has just returned it, so that it can be neither deleted nor stale.
+        `of` is the job of a pod whose label was removed or changed to another job's. A GET by name has just returned
+        the pod, so it is neither deleted nor stale.
         """
         if not self.namespaces.all and not self.namespaces.serves(place(obj)[0]):
             return None
@@ -227,7 +227,7 @@ class Store:
         return self._put_dependent(kind, namespace, trim(obj), _job_label(obj))
 
     def remove(self, kind: Kind, namespace: str, name: str, uid: str) -> Key | None:
-        """Forget this very object; another one of that name stays. None when it was not known."""
+        """Remove the object with this uid; another one of that name stays. None when it was not in the cache."""
         self._add_tombstone(uid)
         self.unreadable.discard(kind, namespace, name)
         job_name = self._pod_jobs.get((namespace, name)) if kind is Kind.POD else name
@@ -252,7 +252,9 @@ class Store:
         return key
 
     def drop(self, namespace: str) -> list[Key]:
-        """Forget all of a namespace, which lives on without us: what is put later is taken as new."""
+        """Forget all objects of a namespace, which continues without the operator: what is put later is taken as
+        new.
+        """
         dropped = [key for key in self._entries if key.namespace == namespace]
         for key in dropped:
             entry = self._entries.pop(key)
@@ -272,7 +274,7 @@ class Store:
             pods[pod_name] = replace(pods[pod_name], deleting=True)
 
     def mark_workload_deleting(self, key: Key, kind: Kind, uid: str) -> None:
-        """The same of a Workload."""
+        """The same for a Workload."""
         entry = self._entries.get(key)
         held = entry.dependents.get(kind) if entry is not None else None
         if entry is not None and held is not None and held.uid == uid:
@@ -332,7 +334,7 @@ class Store:
         before = self._pod_jobs.get((namespace, name))
         held = self._entries[Key(namespace, before)].pods[name] if before is not None else None
         moved = of is not None and of.name != before
-        # Before it is trimmed, which costs more: half of all events are of what this process has just written.
+        # Compared before the trim, which costs more: half of all events repeat our own writes.
         if held and not moved and not _newer(held.resource_version, obj["metadata"].get("resourceVersion", "")):
             return None
         same = held if held is not None and held.uid == uid else None
@@ -340,7 +342,7 @@ class Store:
         if of is not None:
             pod = replace(pod, job_name=of.name)
         if same is not None and same.deleting and not pod.deleting:
-            # Nothing takes a deletion back: this version is from before it.
+            # A deletion can't be undone: this version is older.
             pod = replace(pod, deleting=True)
         if before is not None and before != pod.job_name:
             self._forget_pod(namespace, name)
@@ -405,7 +407,9 @@ def _job_label(obj: Object) -> str:
 
 
 def _newer(held: str, offered: str) -> bool:
-    """Whether the offered resourceVersion is later. etcd counts up; of any other kind the last one wins."""
+    """True if the offered resourceVersion is later. etcd's are increasing numbers; for any other form the last one
+    wins.
+    """
     if held.isdecimal() and offered.isdecimal():
         return int(offered) > int(held)
     return held != offered

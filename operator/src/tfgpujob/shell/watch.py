@@ -1,11 +1,11 @@
 """The watch of jobs. The only file that imports kopf.
 
-kopf watches the jobs (it reconnects and logs in again by itself) and calls one handler with every event. Whenever it
-lists them, our own resync does that in its place, and its events are trimmed before it reads them: its decoder gives up
-at about 1,000 levels, and with it would the operator (`WatchAnswer`). Its own
-persistence is switched off in every place where it would cost a write or a copy: an event only updates the cache and
-enqueues the job's key, and the state of a job is in its status. Pods and services, of which there are many more events
-than kopf can take at the speed we promise, are watched by `reflector.py`.
+kopf watches the jobs, reconnects and logs in again by itself, and calls one handler with every event. `WatchAnswer`
+changes what it reads in two ways. A list is answered empty, because our own resync makes it. Events are trimmed,
+because kopf's decoder, and with it the operator, ends at about 1,000 levels of nesting. kopf's persistence is off
+wherever it would cost a write or a copy: an event only updates the cache and enqueues the job's key, and a job's state
+is in its status. Pods and services have more events than kopf can process at the rate we promise; `reflector.py`
+watches them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tfgpujob.shell.reflector import Handle
 from tfgpujob.shell.watch_answer import ListJobs, watch_answer
 
 LOGIN_SECONDS: Final = 1.0
-"""Between two logins: whoever is refused again and again asks at his leisure."""
+"""Between two logins, so that a client whose logins are refused does not retry in a tight loop."""
 LOGIN_LASTS: Final = timedelta(hours=1)
 RESOURCE: Final = (names.GROUP, names.VERSION, names.PLURAL)
 
 
 class _EveryFewSeconds:
-    """Delays between tries of a request, without end: an API server that is away for long comes back."""
+    """Endless delays between tries of a request: an API server may be away for long."""
 
     def __iter__(self) -> Iterator[float]:
         delay = 0.5
@@ -41,7 +41,7 @@ class _EveryFewSeconds:
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
-    """kopf compares each object with its last-handled copy, for handlers of changes. There are none."""
+    """kopf compares each object with its last-handled copy for change handlers, of which there are none."""
 
     def build(self, **_: Any) -> Any:
         return {}
@@ -50,33 +50,33 @@ class _NoDiffBase(kopf.DiffBaseStorage):
         return None
 
     def store(self, **_: Any) -> None:
-        """Nothing is kept."""
+        """Stores nothing."""
 
 
 class _NoProgress(kopf.ProgressStorage):
-    """Event handlers are called once, so there is no progress to keep on the objects."""
+    """Event handlers are called once, so there is no progress to store on the objects."""
 
     def fetch(self, **_: Any) -> Any:
         return None
 
     def store(self, **_: Any) -> None:
-        """Nothing is kept."""
+        """Stores nothing."""
 
     def purge(self, **_: Any) -> None:
-        """Nothing was kept."""
+        """Nothing was stored."""
 
     def touch(self, **_: Any) -> None:
-        """Nothing is kept."""
+        """Stores nothing."""
 
     def clear(self, *, essence: Any) -> Any:
         return essence
 
     def flush(self) -> None:
-        """Nothing is kept."""
+        """Stores nothing."""
 
 
 class Watch:
-    """Watches jobs, by kopf."""
+    """Watches jobs with kopf."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Watch:
         self._logged_in_at = float("-inf")
 
     async def run(self, started: Callable[[], None]) -> None:
-        """Watch until cancelled. `started` is called when kopf has put its signal handlers in place."""
+        """Watch until cancelled. `started` is called after kopf has installed its signal handlers."""
         tasks = await kopf.spawn_tasks(
             registry=self._registry(),
             settings=_settings(),
@@ -105,7 +105,7 @@ class Watch:
         started()
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            # kopf's own way down: the other tasks, and then whatever they have started.
+            # As kopf shuts down: the other tasks, and then the tasks that they have started.
             ended = [task for task in tasks if task.done() and not task.cancelled()]
         finally:
             for task in tasks:
@@ -124,8 +124,8 @@ class Watch:
     async def _login(self, **_: Any) -> kopf.AiohttpSession:
         """Called at the start, when a login was refused, and when one has expired.
 
-        kopf never takes a login again that was refused once, and gives up when it gets no other. But an API server that
-        restarts refuses good ones for a while. The time makes each another one.
+        kopf never uses a login again that was refused once, and gives up without another. But an API server that
+        restarts refuses valid logins for a while; the time makes each one different.
         """
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(self._logged_in_at + LOGIN_SECONDS - clock())
@@ -148,14 +148,14 @@ class Watch:
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    # The CRD is there: the store has listed it. Without this, kopf wants to watch CRDs and namespaces.
+    # The store has listed the CRD, so it exists. Without this, kopf watches CRDs and namespaces.
     settings.scanning.disabled = True
-    # What it lists is not looked at.
+    # kopf's lists are not used.
     settings.watching.chunk_size = 1
     settings.networking.error_backoffs = _EveryFewSeconds()
     settings.networking.connect_timeout = 5
     settings.networking.request_timeout = 60
-    # A task of kopf's holds the last event of its object for this long.
+    # kopf's task of an object holds its last event for this long.
     settings.queueing.idle_timeout = 1.0
     settings.persistence.diffbase_storage = _NoDiffBase()
     settings.persistence.progress_storage = _NoProgress()

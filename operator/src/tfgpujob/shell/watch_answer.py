@@ -1,7 +1,7 @@
-"""What kopf is given to read: API servers' answers without what strangers may have put into them.
+"""API servers' answers as kopf reads them, without what users may have put into them.
 
-kopf reads with Python's decoder, which ends with a RecursionError at about 1,000 levels, and a watch that fails so ends
-the operator.
+kopf uses Python's decoder, which raises RecursionError at about 1,000 levels, and such a failure of the watch ends the
+operator.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tfgpujob.kube.lines import Splitter
 logger = logging.getLogger(__name__)
 
 ListJobs = Callable[[str | None], Awaitable[str]]
-"""Lists the jobs of a namespace, or of all if None, into the cache. The resourceVersion of the list."""
+"""Lists the jobs of a namespace (None: all) into the cache. Returns the list's resourceVersion."""
 
 
 def watch_answer(list_jobs: ListJobs) -> type[aiohttp.ClientResponse]:
-    """The class of the answers that kopf reads: a list is empty, as `list_jobs` has dealt with it, and the events of a
-    watch have reduced jobs.
+    """The class of the answers that kopf reads: a list is empty, because `list_jobs` has processed it, and the events
+    of a watch have reduced jobs.
     """
 
     class WatchAnswer(aiohttp.ClientResponse):
@@ -48,7 +48,7 @@ def watch_answer(list_jobs: ListJobs) -> type[aiohttp.ClientResponse]:
 
 
 def _listed_namespace(path: str) -> str | None:
-    """Of a list of jobs; empty for all namespaces. None: it is another request."""
+    """The namespace of a list of jobs; empty for all namespaces. None: another request."""
     *_, before, space, last = ["", "", *path.split("/")]
     if last != names.PLURAL:
         return None
@@ -56,7 +56,7 @@ def _listed_namespace(path: str) -> str | None:
 
 
 class _Events:
-    """The lines of a watch, as kopf asks for them."""
+    """The lines of a watch, read as kopf does."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
@@ -73,12 +73,12 @@ class _Events:
 
 
 def _plain(line: bytes) -> bytes:
-    """The event with its job reduced; empty for what is no event, which a later list has to find."""
+    """The event with its job reduced; empty for a line that is no event: a later list corrects what is missed."""
     try:
         event = decoded(line)
         kind, found = event["type"], event["object"]
         if kind == "ERROR":
-            # kopf ends on any but this one, upon which it lists again.
+            # On this error kopf lists again; any other ends it.
             return _line(kind, {"code": EXPIRED, "message": str(found.get("message"))[:500]})
         return _line(kind, reduced_job(found))
     except Exception:

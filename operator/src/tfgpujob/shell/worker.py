@@ -1,4 +1,4 @@
-"""The workers: reconcile one job after the other, and apply what the core decides in the order of its Outcome."""
+"""The workers: they reconcile one job at a time and apply the core's Outcome in its order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ReportRefusals(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The decisions of the core, and the settings it decides by."""
+    """The functions of the core, and their settings."""
 
     reconcile: Reconcile
     report_refusals: ReportRefusals
@@ -57,19 +57,19 @@ class Core:
 
 
 class _StaleError(Exception):
-    """The job has changed since the outcome was decided, from a stale cache: nothing more of it is applied."""
+    """The job has changed since the outcome was decided from a stale cache: the rest is not applied."""
 
 
 @dataclass(slots=True)
 class _Written:
-    """What one reconciliation has written: the log line."""
+    """What one reconciliation has written, for the log."""
 
     job: Object
     log: dict[str, Any] = field(default_factory=dict)
 
 
 class Worker:
-    """Takes jobs from the workqueue and reconciles them. Many `run`s may run at once."""
+    """Takes jobs from the workqueue and reconciles them. Several `run`s may run concurrently."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Worker:
         now: Callable[[], datetime],
         observe: Callable[[str, float], None],
     ) -> None:
-        """`observe` is called with the result and the seconds of each reconciliation."""
+        """`observe` is called with the result and the duration of each reconciliation."""
         self._cluster = cluster
         self._store = store
         self._queue = queue
@@ -92,10 +92,10 @@ class Worker:
         self._observe = observe
         self._writer = ObjectWriter(cluster, store)
         self.failing = Troubled()
-        """Jobs of which the last reconciliation raised what no API server answers: a fault of ours."""
+        """Jobs whose last reconciliation raised an exception other than an API server's answer: a bug."""
         self.quarantine = Quarantine(store.quarantined)
         self._deferred_since: dict[Key, datetime] = {}
-        """Since when the core has deferred a status write that is not worth one by itself."""
+        """Since when the core has deferred a status write that is too small to be made alone."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -132,7 +132,7 @@ class Worker:
     async def _reconcile(self, key: Key) -> None:
         decided = await self._decide(key)
         if decided is None:
-            # The garbage collector deletes what a deleted job leaves behind.
+            # The garbage collector deletes the objects of a deleted job.
             self._queue.forget(key)
             self._deferred_since.pop(key, None)
             self.quarantine.forget(key)
@@ -160,11 +160,11 @@ class Worker:
             self._queue.succeeded(key)
         self._requeue(key, now, outcome.requeue_at, update.requeue_at, self.quarantine.due(key, snapshot.job))
         if results.adopted:
-            # With a backoff: a pod whose labels somebody keeps changing is adopted again and again.
+            # With a backoff: a pod whose labels another client keeps changing is adopted again and again.
             self._queue.requeue_with_backoff(key)
 
     async def _apply(self, key: Key, outcome: Outcome, written: _Written) -> CreateResults:
-        """Intent, deletes, creates. Raises ApiError when a create has had no definite answer."""
+        """Intent, deletes, creates. Raises ApiError when a create got no definite answer."""
         if outcome.intent is not None:
             await self._write_status(key, written, outcome.intent, "intent")
         elif outcome.creates or outcome.certain:
@@ -186,7 +186,7 @@ class Worker:
         if results.refusals:
             written.log["refused"] = [f"{r.kind}/{r.name} {r.code} {r.reason}" for r in results.refusals]
         if results.error is not None:
-            # The refusals are reported now; what follows from them is decided when all creates have been answered.
+            # Report the refusals now; the core decides what follows when all creates are answered.
             if results.refusals:
                 await report(results.refusals)
             raise results.error
@@ -218,7 +218,7 @@ class Worker:
         raise _StaleError(f"pods keep changing: {', '.join(outcome.lookups)}")
 
     def _measured(self, key: Key, snapshot: Snapshot) -> Outcome:
-        """What is to be done. Raises when that has taken so long that the job is set aside."""
+        """The outcome. Raises if the decision took so long that the job is quarantined."""
         slow, began = False, self.quarantine.cpu()
         try:
             outcome = self._core.reconcile(snapshot, self._now(), self._core.config)
@@ -230,7 +230,7 @@ class Worker:
         return outcome
 
     async def _look_up(self, key: Key, job_uid: str, name: str) -> str:
-        """Returns the name if the job has no such pod; what is found goes into the store."""
+        """Read the pod into the store; return its name if the job has no such pod."""
         held = {pod.name: pod.uid for pod in self._store.pods(key)}
         try:
             found = await self._cluster.get(Kind.POD, key.namespace, name)
@@ -246,7 +246,7 @@ class Worker:
         return name
 
     async def _check_unchanged(self, key: Key, job: Object) -> None:
-        """Before what an earlier reconciliation has persisted the intent of: raises if the job has changed since."""
+        """Raises if the job has changed since an earlier reconciliation persisted the intent."""
         fresh = await self._refresh(key, job)
         before, after = job["metadata"], fresh["metadata"]
         if before["resourceVersion"] != after["resourceVersion"] or after.get("deletionTimestamp"):

@@ -1,8 +1,8 @@
-"""The workqueue: which jobs are to be reconciled, and when. Deduplicates, requeues with a backoff, requeues at a time.
+"""The workqueue: which jobs to reconcile, and when. It deduplicates, and requeues with a backoff or at a given time.
 
 A key is queued at most once, is never given to two workers, and is queued again if it was added while a worker had it.
-Namespaces take turns, and none has all workers: a thousand jobs in one do not hold up the first in another. Nothing
-here reads a clock other than the event loop's.
+Namespaces take turns, and none occupies all workers: a thousand jobs in one do not delay the first in another. The
+event loop's clock is the only one that is read.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class WorkQueue:
     """Keys of jobs to reconcile. All methods but `get` return at once; one event loop only."""
 
     def __init__(self, random: Callable[[], float], *, workers: int = 1) -> None:
-        """`random` gives numbers in [0, 1). `workers`: how many take keys from the queue."""
+        """`random` returns numbers in [0, 1). `workers`: how many take keys from the queue."""
         self._random = random
         self._most = max(1, workers * 3 // 4)
-        """Keys of one namespace in the workers' hands at the same time."""
+        """Keys of one namespace that may be active at the same time."""
         self._waiting = RoundRobin[Key]()
         self._queued: set[Key] = set()
         self._active: set[Key] = set()
         self._in_hand = Counter[str]()
-        """Of the active keys, by namespace."""
+        """Active keys by namespace."""
         self._dirty: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -39,12 +39,12 @@ class WorkQueue:
         self._getters: deque[asyncio.Future[None]] = deque()
 
     def __len__(self) -> int:
-        """How many keys wait for a worker."""
+        """The number of keys that wait for a worker."""
         return len(self._queued)
 
     @property
     def active(self) -> int:
-        """How many keys are with a worker."""
+        """The number of keys that workers have."""
         return len(self._active)
 
     def add(self, key: Key) -> None:
@@ -59,9 +59,9 @@ class WorkQueue:
         self._wake()
 
     def requeue_after(self, key: Key, delay: float | None) -> None:
-        """Reconcile this job in `delay` seconds, also if nothing happens; None cancels that.
+        """Reconcile this job in `delay` seconds even without an event; None cancels that.
 
-        Replaces the requeue set before: each reconciliation knows all that the job waits for.
+        Replaces the previous requeue: each reconciliation knows all deadlines of the job.
         """
         _replace(self._timers, key, self._after(delay, key, self._timers))
 
@@ -69,7 +69,7 @@ class WorkQueue:
         """Reconcile this job again after a failure; every failure in a row doubles the delay, up to a minute.
 
         Returns the delay in seconds: never less than `at_least`, the Retry-After of the server. What `requeue_after`
-        has set stands.
+        has set is kept.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -107,7 +107,7 @@ class WorkQueue:
             kept.clear()
 
     async def get(self) -> Key:
-        """The next job, which nobody else is given until `done`."""
+        """The next job, which no other worker gets until `done`."""
         while (turn := self._waiting.pop(self._may)) is None:
             getter = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
@@ -126,7 +126,7 @@ class WorkQueue:
         return key
 
     def done(self, key: Key) -> None:
-        """The caller of `get` has finished with the key."""
+        """The worker has finished with the key."""
         self._active.discard(key)
         self._in_hand[key.namespace] -= 1
         if not self._in_hand[key.namespace]:
@@ -135,7 +135,7 @@ class WorkQueue:
             self._dirty.discard(key)
             self.add(key)
         elif self._queued:
-            # Its namespace may have a turn again.
+            # Its namespace may be below its limit again.
             self._wake()
 
     def _may(self, namespace: str) -> bool:
