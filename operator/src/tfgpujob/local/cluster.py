@@ -20,7 +20,7 @@ _NO_STORAGE: Final = 507
 class LocalCluster:
     """`kube.interface.Objects` for one job, and its watch events: `changed` and `gone` are called at once.
 
-    `end_of` keeps the exit code and last words of each pod's latest process, by name.
+    `end_of` keeps the exit code and termination message of each pod's latest process, by name.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LocalCluster:
         return self._processes
 
     def edit(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """A person's edit of the job's spec."""
+        """Change the job's spec, as a user would."""
         spec = dict(self.job["spec"])
         change(spec)
         metadata = {**self.job["metadata"], "generation": self.job["metadata"]["generation"] + 1}
@@ -64,7 +64,7 @@ class LocalCluster:
         return self._objects[kind, name]
 
     async def drops_fields(self) -> bool:
-        """Here nobody takes anything out."""
+        """Never: this server keeps all fields."""
         return False
 
     async def create(self, kind: Kind, namespace: str, body: Object) -> Object:
@@ -79,7 +79,7 @@ class LocalCluster:
             try:
                 await self._start(made)
             except OSError as error:
-                # A pod without a process would be waited for without end.
+                # A pod without a process would be waited for forever.
                 del self._objects[kind, name]
                 where = f"{error.filename}: " if error.filename else ""
                 raise ApiError(_NO_STORAGE, "InsufficientStorage", f"{where}{error.strerror}") from error
@@ -97,7 +97,7 @@ class LocalCluster:
     ) -> None:
         del grace_seconds  # 0 only for pods on a lost node
         if kind is Kind.JOB:
-            return  # expired: this tool ends with the job, and its files stay
+            return  # expired: this process ends with the job, and its files stay
         held = (await self.get(kind, namespace, name))["metadata"]
         if uid != held["uid"] or resource_version not in {"", held["resourceVersion"]}:
             raise ApiError(409, "Conflict", f"{kind} {name} is another one by now")

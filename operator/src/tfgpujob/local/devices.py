@@ -1,4 +1,4 @@
-"""The GPUs of this machine, shared out over the replicas as a scheduler would: each to one replica, or none at all."""
+"""Assigns the GPUs of this machine to the replicas as a scheduler would: each GPU to one replica, or none at all."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _NVIDIA = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Which GPUs each replica gets; `note` says why it may be none."""
+    """The GPUs of each replica; `note` says why there may be none."""
 
     given: Mapping[ReplicaId, tuple[str, ...]]
     note: str = ""
 
     def environment(self, replica: ReplicaId) -> dict[str, str]:
-        """CUDA_VISIBLE_DEVICES, and the number of GPUs that the trainer is to expect."""
+        """CUDA_VISIBLE_DEVICES, and the number of GPUs that the trainer expects."""
         mine = self.given.get(replica, ())
         if mine:
             return {"CUDA_VISIBLE_DEVICES": ",".join(mine)}
-        # A CPU build takes logical devices for the GPUs it was promised; a GPU build would look for real ones.
+        # A CPU build uses logical devices instead of the expected GPUs; a GPU build would look for real ones.
         return {"CUDA_VISIBLE_DEVICES": "-1", **({} if is_cpu_build() else {"TFGPU_GPUS": "0"})}
 
 
 def share_out(spec: JobSpec, plan: Plan, visible: tuple[str, ...], *, cpu_build: bool = False) -> Devices:
     """`visible`: the GPUs here; `cpu_build`: the TensorFlow here uses none.
 
-    All replicas get what they ask for, or all compute on the CPU.
+    All replicas get the GPUs that they request, or all compute on the CPU.
     """
     specs = replica_specs(spec)
     wants = {(role, index): gpus(spec, role, specs[role]) for role, index in plan.members.pods}
@@ -48,7 +48,7 @@ def share_out(spec: JobSpec, plan: Plan, visible: tuple[str, ...], *, cpu_build:
         granted = _granted(spec.gpu.resource_name, wants)
         note = f"runs on the CPU, as {obstacle}; in a cluster {granted}"
         if spec.trainer is None and (most := max(wants.values())) > 1:
-            # The trainer takes as many devices of the CPU; no variable tells another program's TensorFlow to.
+            # The trainer creates as many logical CPU devices; no variable makes another program's TensorFlow do so.
             note += f"; a program of its own finds one device here, so MirroredStrategy has one replica of {most}"
         return Devices({}, note)
     left = iter(visible)
@@ -56,7 +56,7 @@ def share_out(spec: JobSpec, plan: Plan, visible: tuple[str, ...], *, cpu_build:
 
 
 def _obstacle(resource: str, total: int, visible: tuple[str, ...], *, cpu_build: bool) -> str:
-    """Why nobody gets a GPU; empty if there are enough."""
+    """Why no replica gets a GPU; empty if there are enough."""
     if resource != _NVIDIA:
         return f"{resource} is granted by clusters alone"
     if visible and cpu_build:
@@ -93,10 +93,10 @@ def visible_gpus() -> tuple[str, ...]:
 
 
 def is_cpu_build() -> bool:
-    """Whether the TensorFlow that is installed here uses no GPU.
+    """True if the installed TensorFlow uses no GPU.
 
-    Its own record of its build says so, read without an import of TensorFlow: the distributions tensorflow and
-    tensorflow-cpu install the same files, and with both of them the metadata says nothing.
+    Read from its build record, without importing TensorFlow: the distributions tensorflow and tensorflow-cpu install
+    the same files, so with both of them the metadata does not say which is used.
     """
     package = find_spec("tensorflow")
     for folder in (package.submodule_search_locations or ()) if package else ():

@@ -1,4 +1,4 @@
-"""What is wrong with this machine for a local run: rules over what is installed and mounted here."""
+"""Problems of this machine for a local run: rules over what is installed and mounted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _PINNED: Final = re.compile(r"^(keras|tensorboard)==([\w.]+)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What is here. `installed` maps distributions to their versions, `pinned` what the trainer asks for."""
+    """State of this machine. `installed` maps distributions to versions, `pinned` to those that the trainer
+    requires.
+    """
 
     installed: Mapping[str, str]
     pinned: Mapping[str, str]
@@ -35,7 +37,7 @@ class Machine:
 
 
 def look() -> Machine:
-    """This machine, as it is. Imports no TensorFlow."""
+    """Reads the state of this machine. Does not import TensorFlow."""
     installed = {str(d.metadata["Name"]).lower(): d.version for d in distributions() if d.metadata["Name"]}
     pinned: dict[str, str] = {}
     if _TRAINER in installed:
@@ -52,7 +54,7 @@ def look() -> Machine:
 
 
 def examine(machine: Machine) -> Iterator[tuple[str, str]]:
-    """What is wrong, and the fix."""
+    """The problems, each with its fix."""
     found = [name for name in _TENSORFLOWS if name in machine.installed]
     if not found or _TRAINER not in machine.installed:
         missing = "TensorFlow" if not found else "the trainer"
@@ -81,7 +83,7 @@ def examine(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _nvidia_devices() -> int:
-    """PCI display controllers of NVIDIA, whether or not a driver has taken them."""
+    """PCI display controllers of NVIDIA, with or without a driver."""
     devices = Path("/sys/bus/pci/devices")
     count = 0
     for device in devices.iterdir() if devices.is_dir() else ():

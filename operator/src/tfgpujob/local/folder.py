@@ -1,6 +1,6 @@
-"""The folder of a run: what the trainer writes, the logs, and the job's status, from which the run can go on.
+"""The folder of a run: the trainer's output, the logs, and the job with its status, from which the run can be resumed.
 
-A claim is a folder beside it, one for all jobs that name it.
+A claim is a folder beside it, shared by all jobs that name it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError
 
 RUNS: Final = Path("runs")
-"""Where the folders of runs are, if nobody says otherwise."""
+"""Default parent of the folders of runs."""
 
 _STATE: Final = "job.json"
 CLAIMS: Final = "claims"
-"""Beside them."""
+"""Folder of claims, beside those of runs."""
 
 
 class Folder:
-    """`output` has checkpoints/, model.keras and run.json, or predictions/; `logs` a file a replica; `scratch` is ours.
+    """`output` has checkpoints/, model.keras and run.json, or predictions/; `logs` has a file for each replica;
+    `scratch` is for this tool.
 
-    `output` is `path` itself, unless the job names a claim. Raises CliError for a path that claims are in.
+    `output` is `path` itself, unless the job names a claim. Raises CliError for the folder of claims.
     """
 
     def __init__(self, path: Path, claim: str | None = None, *, predicts: bool = False) -> None:
@@ -42,7 +43,7 @@ class Folder:
         self._lock: IO[str] | None = None
 
     def open(self) -> None:
-        """Make it, for this process alone. Raises CliError when another one runs a job in it."""
+        """Create it and lock it for this process. Raises CliError when another process runs a job in it."""
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
             self.output.mkdir(parents=True, exist_ok=True)
@@ -58,13 +59,14 @@ class Folder:
             ) from error
 
     def holds_a_run(self) -> bool:
-        """Whether a trainer that is started here would go on with an older run."""
+        """True if a trainer that is started here would continue an older run."""
         return self._state.exists() or self._written.exists()
 
     def set_aside(self) -> Sequence[Path]:
-        """Rename what an older run has written, so that a new one can have the names; nothing is deleted.
+        """Rename the output of an older run, so that a new one can use the names; nothing is deleted.
 
-        Of a claim that is all, or for a job that predicts the predictions alone: the model in it is another job's.
+        For a job that predicts, and whose output is a claim, only the predictions are renamed: the model is another
+        job's.
         """
         own = [self.path]
         if self.output != self.path and self._written.exists():
@@ -72,7 +74,7 @@ class Folder:
         return [_renamed(path) for path in own]
 
     def job(self) -> Object | None:
-        """The job as it was last written, with its status; None if there is none."""
+        """The job with its status, as it was last written; None if there is none."""
         try:
             found: dict[str, Any] = json.loads(self._state.read_text())
         except (OSError, ValueError):
@@ -80,7 +82,7 @@ class Folder:
         return found
 
     def keep(self, job: Object) -> None:
-        """Write the job, so that a run that is killed can go on. Raises OSError, and what was kept before stays."""
+        """Write the job, so that a killed run can be resumed. If it raises OSError, the previous file is unchanged."""
         temporary = self._state.with_suffix(".new")
         try:
             temporary.write_text(json.dumps(job, indent=1))
@@ -95,7 +97,7 @@ class Folder:
         return max(steps, default=None)
 
     def is_running(self) -> bool:
-        """Whether a tfgpu runs the job in it now."""
+        """True if a tfgpu process runs the job now."""
         try:
             with (self.scratch / "lock").open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -106,7 +108,7 @@ class Folder:
         return False
 
     def shown(self) -> str:
-        """The path as a person would type it."""
+        """The path as a user would type it."""
         return shown(self.path)
 
 
@@ -122,13 +124,13 @@ def _predicts(job: Object) -> bool:
 
 
 def claim_of(job: Object) -> str | None:
-    """The claim that the job's output goes to, with the folder in it if the job names one."""
+    """The claim of the job's output, with the folder in it if the job names one."""
     output = ((job.get("spec") or {}).get("trainer") or {}).get("output") or {}
     return "/".join(part for part in (output.get("claim"), output.get("subPath")) if part) or None
 
 
 def shown(path: Path) -> str:
-    """A path as a person would type it here."""
+    """A path as a user would type it here."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 

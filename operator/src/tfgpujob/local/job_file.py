@@ -21,7 +21,7 @@ from tfgpujob.local.yaml_lines import line_of
 
 _MAX_LEVELS: Final = 100
 _TIMES: Final = 4
-"""How much larger than its text a file may become by its aliases, beyond the first megabyte."""
+"""Maximum growth of a file by its YAML aliases, as a multiple of its text, beyond the first megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _read(file: str) -> tuple[str, tuple[Object, ...]]:
 
 
 def _documents(text: str, file: str) -> Iterator[Any]:
-    """Raises CliError for what would be too large, before it is."""
+    """Raises CliError for a document that would be too large, before it is built."""
     loader = Loader(text)
     try:
         while (node := loader.get_node() if loader.check_node() else None) is not None:
@@ -75,7 +75,7 @@ def _documents(text: str, file: str) -> Iterator[Any]:
 
 
 def _too_large(node: yaml.Node, room: int) -> str:
-    """What is wrong with the size that it has once each alias is replaced by a copy; empty: nothing."""
+    """Why it is too large once each alias is replaced by a copy; empty if it is not."""
     level = [node]
     for _ in range(_MAX_LEVELS):
         lists = [node.value for node in level if isinstance(node, yaml.CollectionNode)]
@@ -95,7 +95,7 @@ def _said(error: UnicodeDecodeError | yaml.YAMLError) -> str:
 
 
 def _flat(obj: Any, file: str) -> Iterator[Object]:
-    """A List, as `kubectl get -o yaml` prints it, is its items."""
+    """The object, or the items of a List, as `kubectl get -o yaml` prints it."""
     if not isinstance(obj, dict):
         raise CliError(f"{file} holds {obj!r:.60}", "each document, or item of a List, must be a Kubernetes object")
     if str(obj.get("kind", "")).endswith("List") and isinstance(obj.get("items"), list):
@@ -111,7 +111,7 @@ def read_jobs(
     """The TFGPUJobs of the file, at least one, checked as the operator checks them, after `prepare`.
 
     They get this namespace where they name none; with None they stay without.
-    Host access passes: whether it is allowed, the operator's settings say. Raises CliError with every problem.
+    Host access is accepted: only the operator's settings say whether it is allowed. Raises CliError with every problem.
     """
     text, objects = _read(file)
     jobs = [(number, obj) for number, obj in enumerate(objects) if obj.get("kind") == names.KIND]
@@ -145,7 +145,7 @@ def read_job(file: str, namespace: str = "default") -> JobFile:
 
 
 def kind_of_file(file: str) -> Kind:
-    """What a Python file is. Raises CliError."""
+    """The kind of a Python file. Raises CliError."""
     try:
         return kind_of(Path(file))
     except OSError as error:
@@ -155,15 +155,15 @@ def kind_of_file(file: str) -> Kind:
 
 
 def job_of_script(file: str, *, workers: int, gpus: int, trainer: Mapping[str, Any]) -> JobFile:
-    """A job that runs the Python file where it is. Raises CliError for a module, of which more must be said."""
+    """A job that runs the Python file where it is. Raises CliError for a module, which needs more fields."""
     if kind_of_file(file) is Kind.MODULE:
-        return read_job(file)  # says how to make a job of it
+        return read_job(file)  # its error says how to create a job from it
     path = Path(file)
     return job_file_of(job_without_code(path, name=job_name(path), workers=workers, gpus=gpus, trainer=trainer), file)
 
 
 def job_file_of(job: Object, file: str) -> JobFile:
-    """A job that was made of another kind of file. Raises CliError as `read_jobs`."""
+    """A job that was created from another kind of file. Raises CliError as `read_jobs`."""
     complete = with_namespace(job, "default")
     spec = _spec(complete)
     if not isinstance(spec, JobSpec):
@@ -172,7 +172,7 @@ def job_file_of(job: Object, file: str) -> JobFile:
 
 
 def without_spares(file: JobFile) -> JobFile:
-    """The same job without runPolicy.spares: on one machine no pod is lost without the others."""
+    """The same job without runPolicy.spares: on one machine a pod is never lost without the others."""
     policy = dict(file.job["spec"].get("runPolicy") or {})
     if policy.pop("spares", None) is None:
         return file

@@ -1,4 +1,4 @@
-"""A log that a full disk does not end: what does not fit is left out, and that is said, in it and to the person."""
+"""A log file that survives a full disk: what does not fit is left out, and reported in the log and to the user."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from tfgpujob.local.folder import shown
 
 
 class LogFile:
-    """Appends to a file; a context manager. `say`: called once each time the disk is full, and once when it is not."""
+    """Appends to a file; a context manager. `say` is called once when the disk becomes full, and once when it is not
+    any more.
+    """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path, self._say = path, say
         self._file: IO[bytes] | None = None
         self._lost = 0
-        """Bytes since the disk has been full."""
+        """Bytes that were left out since the disk was full."""
 
     def __enter__(self) -> Self:
         return self
@@ -31,7 +33,7 @@ class LogFile:
         written = 0
         try:
             self._file = self._file or self._path.open("ab", buffering=0)
-            # Without a buffer a write may take a part, and only the next one says why.
+            # Without a buffer a write may be partial, and only the next one raises the error.
             while written < len(note + data):
                 written += self._file.write((note + data)[written:]) or 0
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What the operator would make of a job, worked out where there is no operator."""
+"""The objects that the operator would create for a job, computed without an operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfgpujob.local.job_file import JobFile
 CONFIG: Final = Config(
     operator_image="tfgpujob-operator", trainer_image="tfgpujob-trainer", operator_version=__version__
 )
-"""An operator's settings. Its images have other names in each cluster; here these stand for them."""
+"""Default settings of an operator. Its images have other names in each cluster; these are placeholders."""
 
 UNKNOWN_UID: Final = "given-by-the-cluster"
 
@@ -30,7 +30,7 @@ def pods(file: JobFile, plan: Plan) -> tuple[Object, ...]:
 
 
 def claims(file: JobFile, plan: Plan) -> tuple[Object, ...]:
-    """The claims of these pods, and the template of those that Kubernetes makes."""
+    """The claims of these pods, and the templates of those that Kubernetes creates."""
     job = {**file.job, "metadata": {**file.job["metadata"], "uid": UNKNOWN_UID}}
     specs = replica_specs(file.spec)
     volumes = tuple(claim for role, index in plan.members.pods for claim in build_claims(job, specs[role], role, index))
@@ -42,13 +42,13 @@ def claims(file: JobFile, plan: Plan) -> tuple[Object, ...]:
 
 
 def variable(pod: Object, name: str) -> str | None:
-    """An environment variable of the `tensorflow` container; None if it has none of that name."""
+    """The value of an environment variable of the `tensorflow` container; None if it is not set."""
     container = next(c for c in pod["spec"]["containers"] if c["name"] == names.CONTAINER)
     return next((v.get("value") for v in container["env"] if v["name"] == name), None)
 
 
 def own_address(pod: Object) -> str | None:
-    """host:port of the pod's first task; None without TF_CONFIG, and for a spare, which no cluster names yet."""
+    """host:port of the pod's first task; None without TF_CONFIG, and for a spare, which is in no cluster spec yet."""
     text = variable(pod, "TF_CONFIG")
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Ports of this machine for the tasks of a job, which nobody else can be given while the job runs."""
+"""Ports of this machine for the tasks of a job, reserved while the job runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import socket
 from typing import Final
 
 _ADDRESS: Final = re.compile(r"(?<![-a-z0-9.])[a-z0-9][-a-z0-9.]*\.svc:\d+")
-"""host:port of a task, as `core.tf_config.Address` writes it."""
+"""host:port of a task, in the form of `core.tf_config.Address`."""
 
 
 class Ports:
-    """Maps each address in the cluster to one on this machine, the same one for as long as the job runs.
+    """Maps each address in the cluster to one on this machine, which stays the same while the job runs.
 
-    A port is held by a socket that is bound and never listens. Linux then gives it to nobody who asks for any port,
-    nor to an outgoing connection, but lets TensorFlow's server, which asks for it by number, have it.
+    A socket that is bound but does not listen reserves the port. Linux then assigns it neither to a bind to port 0 nor
+    to an outgoing connection, but lets TensorFlow's server bind to it by number.
     """
 
     def __init__(self) -> None:
@@ -34,6 +34,6 @@ class Ports:
         return _ADDRESS.sub(lambda found: self.local(found.group()), text)
 
     def close(self) -> None:
-        """Give the ports back."""
+        """Release the ports."""
         for held in self._held.values():
             held.close()

@@ -1,4 +1,4 @@
-"""Before anything starts: what stands in the way of a job here, and which of its wishes only a cluster can grant."""
+"""Checks before a local run: problems that prevent it, and fields that need a cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CONTAINER_FIELDS: Final = {"name", "image", "env", "command", "args"}
 
 
 def check(file: JobFile, code: Path, command: Sequence[str]) -> Plan:
-    """The plan of the first attempt. Raises CliError for a job that can't run here; imports no TensorFlow."""
+    """The plan of the first attempt. Raises CliError for a job that can't run here. Does not import TensorFlow."""
     spec = file.spec
     if spec.run_policy.suspend:
         raise CliError("spec.runPolicy.suspend: is true, so nothing would run", "remove it")
@@ -65,7 +65,7 @@ def _check_trainer(entrypoint: str, code: Path) -> None:
 
 
 def _check_syntax(file: Path) -> None:
-    """TensorFlow takes seconds to import before Python would look at the file."""
+    """Python would read the file only after importing TensorFlow, which takes seconds."""
     try:
         ast.parse(file.read_bytes(), str(file))
     except (SyntaxError, ValueError) as error:
@@ -74,7 +74,7 @@ def _check_syntax(file: Path) -> None:
 
 
 def hidden_modules(code: Path) -> list[str]:
-    """Modules of Python, and those that every training imports, in whose place a file of the code is imported."""
+    """Modules of Python and of every training that a file of the code hides."""
     return sorted({file.stem for file in code.glob("*.py")} & (sys.stdlib_module_names | _IMPORTED_BY_ALL))
 
 
@@ -84,7 +84,9 @@ def _is_importable(module: str, code: Path) -> bool:
 
 
 def warnings(spec: JobSpec) -> Iterator[str]:
-    """The operator's own, and what only it knows: whom it gives host access, which modules the trainer's image has."""
+    """The operator's warnings, and those that need its settings: where host access is allowed, which modules the
+    trainer's image has.
+    """
     yield from advice(spec)
     for role, replica in replica_specs(spec).items():
         for refused in host_access(replica.template or {}, f"spec.replicaSpecs.{role}.template"):
@@ -95,11 +97,13 @@ def warnings(spec: JobSpec) -> Iterator[str]:
 
 
 def unknown_entrypoint(spec: JobSpec) -> str | None:
-    """What is wrong with an entrypoint that neither code nor an image of the user's brings; None if nothing is."""
+    """What is wrong with an entrypoint that is neither in the code nor in an image of the user's; None if nothing
+    is.
+    """
     trainer, builtin = spec.trainer, _builtin()
     if trainer is None or trainer.entrypoint in builtin or not builtin:
         return None
-    # A template may name an image, and volumes.
+    # A template may set an image, and volumes.
     if trainer.code or spec.image or any(replica.template for replica in replica_specs(spec).values()):
         return None
     meant = closest(trainer.entrypoint, builtin)
@@ -108,7 +112,7 @@ def unknown_entrypoint(spec: JobSpec) -> str | None:
 
 
 def _builtin() -> list[str]:
-    """Looked for as files: importing the trainer's package here would cost time."""
+    """Found as files: importing the trainer's package takes time."""
     package = importlib.util.find_spec("tfgpujob_trainer")
     places = package.submodule_search_locations if package and package.submodule_search_locations else ()
     files = (file for place in places for file in (Path(place) / "builtin").glob("[a-z]*.py"))
@@ -125,7 +129,7 @@ def _check_command(spec: JobSpec, command: Sequence[str]) -> None:
 
 
 def code_folder(file: JobFile, given: Path | None, beside: Path, scratch: Path) -> Path:
-    """What stands for /code: `given` by --code, else the ConfigMap if it is in the file too, else `beside` the file."""
+    """The folder for /code: `given` by --code, else the ConfigMap if it is in the file too, else `beside` the file."""
     if given is not None:
         return given
     config_map = code_in(file)
@@ -153,9 +157,9 @@ def code_in(file: JobFile) -> Object | None:
 
 
 def ignored(file: JobFile, code: Path | None) -> Iterator[str]:
-    """One line for each wish that means nothing without a cluster, and what happens instead.
+    """A line for each field that has no effect without a cluster, and what happens instead.
 
-    `code`: the folder that stands for /code; None if that is made of what is in the file.
+    `code`: the folder for /code; None if it is created from the file's ConfigMap.
     """
     spec = file.spec
     images = any(_container(replica.template).get("image") for replica in replica_specs(spec).values())

@@ -1,4 +1,4 @@
-"""One pod as a process: it starts, its output goes where it belongs, it is stopped, and it says how it ended."""
+"""A pod as a process: start, output, stop, and exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHILD: Final = Path(__file__).with_name("child.py")
 _VMSTAT: Final = Path("/proc/vmstat")
 _CHUNK: Final = 1 << 16
 _LAST_OUTPUT_SECONDS: Final = 5.0
-"""How long to wait for output after the end: a grandchild may hold the pipe open for ever."""
+"""How long output is read after the end: a grandchild may keep the pipe open."""
 _MESSAGE_BYTES: Final = 4096
 _LONGEST_LINE: Final = 1 << 20
 """Bytes. A longer one is shown in pieces."""
@@ -28,16 +28,16 @@ _LONGEST_LINE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What to start in place of a pod's `tensorflow` container."""
+    """What to start for a pod's `tensorflow` container."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
-    """Besides that of this process."""
+    """In addition to this process's environment."""
     directory: Path
     log: Path
-    """Appended to: a replica that starts again goes on in the same file."""
+    """Appended to: a restarted replica continues the same file."""
     termination_log: Path
-    """Where the process may leave its last words, as /dev/termination-log in a pod."""
+    """File for the termination message, as /dev/termination-log in a pod."""
     grace_seconds: float
     heading: str
     """First line of this start in the log."""
@@ -47,14 +47,15 @@ class Process:
     """A started process. `returncode` is the exit code, 128 + n after signal n."""
 
     def __init__(self, launch: Launch, on_line: Callable[[str], None], on_trouble: Callable[[str], None]) -> None:
-        """`on_trouble`: told when its log can't be written, and when it can again."""
+        """`on_trouble` is called when the log can't be written, and when it can again."""
         self._launch = launch
         self._on_line = on_line
         self._on_trouble = on_trouble
         self._last: deque[str] = deque(maxlen=80)
         self._stopping: asyncio.Task[None] | None = None
         self.out_of_memory = False
-        """Whether it was killed, not by us, while the kernel killed for lack of memory: known when it has ended."""
+        """Known after the end: whether the kernel's out-of-memory killer was active when the process was killed, and we
+        did not kill it."""
 
     async def start(self) -> int:
         """Start it; returns its pid."""
@@ -73,7 +74,7 @@ class Process:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            # A group of its own: ^C in the terminal is ours to answer, and a kill reaches its children too.
+            # In a process group of its own: this tool handles ^C in the terminal, and a kill reaches its children too.
             start_new_session=True,
         )
         self._output = asyncio.create_task(self._pump())
@@ -97,7 +98,7 @@ class Process:
             self._stopping = asyncio.create_task(self._stop())
 
     def kill(self) -> None:
-        """SIGKILL to it and whatever it has started in its group."""
+        """SIGKILL to its process group."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -110,7 +111,7 @@ class Process:
         return "\n".join(self._last)
 
     async def _stop(self) -> None:
-        # Not by `terminate`, which first asks how it has ended: asyncio would ask in vain then, and make it 255.
+        # Not `terminate`, which polls the process first: asyncio would then find no exit code, and report 255.
         with suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGTERM)
         await asyncio.sleep(self._launch.grace_seconds)
@@ -121,7 +122,7 @@ class Process:
         lines = Splitter(_LONGEST_LINE)
         with LogFile(self._launch.log, self._on_trouble) as log:
             log.write(f"{self._launch.heading}\n".encode())
-            # Whatever becomes of the log: a process whose output nobody reads stands still.
+            # Read on even if the log can't be written: a process blocks when its output is not read.
             while chunk := await self._process.stdout.read(_CHUNK):
                 log.write(chunk)
                 self._lines(lines.feed(chunk))
@@ -138,7 +139,7 @@ class Process:
 
 
 def _killed_for_memory() -> int:
-    """How many processes of this machine the kernel has killed so far; 0 where it does not tell."""
+    """Number of processes of this machine that the kernel has killed for lack of memory; 0 if unknown."""
     with suppress(OSError):
         for line in _VMSTAT.read_text().splitlines():
             name, _, count = line.partition(" ")

@@ -45,47 +45,47 @@ _HERE: Final = {
     ACTIONS[Diagnosis.BAD_CONFIG]: "correct spec.trainer as the message says",
     ACTIONS[Diagnosis.HOST_OUT_OF_MEMORY]: "run fewer replicas or a smaller batch: they need more memory than there is",
 }
-"""What to do in place of an action that speaks of pods and new jobs."""
+"""Actions to show here for actions that mention pods and new jobs."""
 _INSTALL: Final = "pip install it here"
 _REQUIRE: Final = f"{_INSTALL}, or name it in trainer.requirements (of a script: --requirements FILE)"
 _ROOM: Final = "make room on that disk"
 _ERROR: Final = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*(Error|Exception): ")
-"""How Python begins the last word on an exception."""
+"""How Python begins the last line of a traceback."""
 
 
 def new_job(job: Object, before: Object | None) -> Object:
-    """The job as an API server would give it: a new one, or the next generation of one that has not finished."""
+    """The job as an API server would return it: a new one, or the next generation of one that has not finished."""
     metadata = {**job["metadata"], "uid": str(uuid.uuid4()), "generation": 1, "resourceVersion": _FIRST_REVISION}
     if before is None or is_true(before, Condition.FINISHED):
         return {**job, "metadata": metadata}
     kept = before["metadata"]
     metadata |= {"uid": kept["uid"], "generation": kept["generation"] + 1, "resourceVersion": kept["resourceVersion"]}
-    # Also when it was killed: its replicas died with it, and what follows is a resumption, perhaps of an edited job.
+    # Also after a kill: the replicas died with it, so this is a resumption, perhaps of an edited job.
     return {**job, "metadata": metadata, "status": interrupted(before)["status"]}
 
 
 def interrupted(job: Object) -> Object:
-    """A job that has not finished, once the tool that ran it is gone."""
+    """A job that has not finished, after the tool that ran it has ended."""
     builder = StatusBuilder(job, _now())
     builder.set(Condition.SUSPENDED, True, Reason.SUSPENDED, "tfgpu was ended.")
     return {**job, "status": builder.build()}
 
 
 class Screen(Protocol):
-    """Where a person follows the run."""
+    """Shows the run to the user."""
 
     def said(self, replica: str, line: str) -> None:
         """A line of a replica's output."""
 
     def say(self, text: str, colour: str | None = None) -> None:
-        """A line of our own."""
+        """A line of this tool."""
 
     def close(self) -> None:
         """No more progress."""
 
 
 class Session:
-    """Runs one job. `again` is the command that goes on with it."""
+    """Runs one job. `again` is the command that continues it."""
 
     def __init__(self, job: Object, here: Here, screen: Screen, again: str) -> None:
         self._folder: Folder = here.folder
@@ -104,10 +104,10 @@ class Session:
             on_trouble=lambda text: screen.say(text, "yellow"),
         )
         self._unkept = False
-        """The job could not be written to the folder when it changed last."""
+        """True if the last change of the job could not be written to the folder."""
 
     async def run(self) -> Exit:
-        """To the end of the job, or until it is stopped and has saved. Raises CliError if it fails."""
+        """Run until the job is finished, or is stopped and has saved. Raises CliError if it fails."""
         began = time.monotonic()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -131,7 +131,7 @@ class Session:
         return self._end(time.monotonic() - began)
 
     async def _settled(self) -> None:
-        """The job is finished or stopped, and no process is left."""
+        """Wait until the job is finished or stopped, and no process is left."""
         while not (finished := is_true(self._cluster.job, Condition.FINISHED)) and not self._has_stopped():
             await self._next()
         if finished:
@@ -159,7 +159,7 @@ class Session:
             return
         self._screen.close()
         self._screen.say("stopping: saving a checkpoint (^C again: end at once, without saving)", "yellow")
-        # What a person would do in a cluster, so the order in which replicas stop is the core's.
+        # As a user would in a cluster, so the core decides the order in which replicas stop.
         self._cluster.edit(lambda spec: spec.update(runPolicy={**spec.get("runPolicy", {}), "suspend": True}))
 
     def _changed(self, kind: Kind, obj: Object) -> None:
@@ -169,7 +169,9 @@ class Session:
         self._wake()
 
     def _keep(self, job: Object) -> None:
-        """A disk that is full ends nothing: the job goes on from memory, and is kept with its next change."""
+        """Write the job to the folder. If the disk is full, the job continues in memory, and is written with its next
+        change.
+        """
         try:
             self._folder.keep(job)
         except OSError as error:
@@ -181,7 +183,7 @@ class Session:
             self._unkept = False
 
     def _on_event(self, event: Object) -> None:
-        """What the operator would record as an event, if something is wrong; and when it starts again."""
+        """Report events about problems, and the end of a problem."""
         if event["type"] == "Warning" and not is_true(self._cluster.job, Condition.FINISHED):
             self._screen.say(f"{event['message']}{when_again(self._cluster.job, _now())}", "yellow")
 
@@ -195,7 +197,7 @@ class Session:
         self._something.set()
 
     def _log_to_file(self) -> None:
-        """What the worker does goes to logs/tfgpu.log; what goes wrong in it also to the screen."""
+        """The worker's log goes to logs/tfgpu.log; its errors also to the screen."""
         path = self._folder.logs / "tfgpu.log"
         to_file, to_screen = _PatientHandler(path), logging.StreamHandler()
         to_file.setFormatter(TextFormatter())
@@ -232,7 +234,7 @@ class Session:
 
 
 class _PatientHandler(logging.FileHandler):
-    """What a full disk does not take is left out; who is told is the person, by what matters more."""
+    """Drops records that don't fit on a full disk; the user sees the errors that matter."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, delay=True)
@@ -242,7 +244,7 @@ class _PatientHandler(logging.FileHandler):
 
 
 def of_weights(last_words: Sequence[str]) -> str:
-    """Whether the trainers' last words name the same weights; empty unless two of them name any.
+    """Whether the trainers' last lines have the same digest of weights; empty unless at least two have one.
 
     A trainer whose weights differ by more than rounding fails.
     """
@@ -255,7 +257,7 @@ def of_weights(last_words: Sequence[str]) -> str:
 
 
 def failure_of(job: Object, *, again: str, logs: str) -> tuple[str, str]:
-    """What ended the job, and what to do on this machine. `again`: the command that goes on; `logs`: their folder."""
+    """What ended the job, and what to do on this machine. `again`: the command that continues; `logs`: their folder."""
     failure = job["status"].get("lastFailure") or {}
     said = what_was_said(str(failure.get("message", "")), bundled="trainer" in job["spec"])
     action = str(failure.get("action", ""))
@@ -270,9 +272,9 @@ def failure_of(job: Object, *, again: str, logs: str) -> tuple[str, str]:
 
 
 def what_was_said(text: str, *, bundled: bool) -> str:
-    """The line of lastFailure.message that says what happened: the trainer's first, else the last error.
+    """The line of lastFailure.message that names the cause: the trainer's first, else the last error.
 
-    A trainer that fell before it could say anything leaves what Python prints of an exception.
+    A trainer that failed before it could report leaves Python's traceback.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines or (bundled and not lines[0].startswith("Traceback ")):
@@ -282,7 +284,7 @@ def what_was_said(text: str, *, bundled: bool) -> str:
 
 
 def _to_its_end(lines: Sequence[str]) -> str:
-    """The first line; where it leaves a bracket open, as a printed value does, with `…` and the line that closes it."""
+    """The first line; if a bracket is open in it, as in a printed value, with `…` and the line that closes it."""
     depth = 0
     for number, line in enumerate(lines):
         depth += sum(line.count(mark) for mark in "([{") - sum(line.count(mark) for mark in ")]}")
@@ -300,7 +302,7 @@ def when_again(job: Object, now: datetime) -> str:
 
 
 def message(job: Object, condition: Condition) -> str:
-    """A condition's message; empty if it is not there."""
+    """A condition's message; empty if the condition is absent."""
     return next((str(c["message"]) for c in _conditions(job) if c["type"] == condition), "")
 
 

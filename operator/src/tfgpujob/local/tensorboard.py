@@ -1,4 +1,4 @@
-"""TensorBoard on this machine, there in seconds."""
+"""TensorBoard on this machine, within seconds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")
 from tensorboard.main import run_main
 run_main()
 """
-"""To read event files TensorBoard needs no TensorFlow, whose import takes half a minute and prints eight lines."""
+"""TensorBoard reads event files without TensorFlow, whose import takes half a minute and prints eight lines."""
 
 
 def command_line(events: Path, port: int) -> list[str]:
-    """The process that shows these events at that port; 0: at any free one."""
+    """The command that serves these events at that port; 0: at any free one."""
     flags = ["--logdir", str(events), "--port", str(port), "--load_fast", "false"]
     return [sys.executable, "-c", _WITHOUT_TENSORFLOW, *flags]

@@ -1,4 +1,4 @@
-"""From a pod that the core has built to a process on this machine. What is run, the pod says."""
+"""From a pod that the core has built to a process on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfgpujob.local.process import Launch
 from tfgpujob.names import Role
 
 REQUIREMENTS: Final = ".requirements"
-"""Folder beside those of the runs, in which packages are kept for all of them."""
+"""Folder beside those of the runs, in which installed packages are kept for all of them."""
 TRAINER_MODULE: Final = "tfgpujob_trainer.main"
 SUPERVISOR_MODULE: Final = "tfgpujob_trainer.own_program"
 _DEFAULT_GRACE_SECONDS: Final = 30
@@ -30,23 +30,23 @@ _THREADS: Final = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """What this machine has in place of images, volumes, names and devices."""
+    """What this machine uses for images, volumes, names and devices."""
 
     folder: Folder
     code: Path
-    """In place of /code, and where commands run."""
+    """Used as /code and as working directory."""
     ports: Ports
     devices: Devices
     replicas: int
     """Processes that share the CPU."""
     command: Sequence[str] = ()
-    """In place of the image's own command, for jobs without spec.trainer."""
+    """Used for the image's own command, for jobs without spec.trainer."""
     shell: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     """The environment that processes inherit."""
 
 
 def launch(pod: Object, here: Here) -> Launch:
-    """What to start for this pod. Writes the trainer's config file, as the kubelet would mount it."""
+    """What to start for this pod. Writes the trainer's config file, which the kubelet would mount."""
     metadata, spec = pod["metadata"], pod["spec"]
     labels = metadata["labels"]
     role, index = Role(labels[names.LABEL_REPLICA_TYPE]), int(labels[names.LABEL_REPLICA_INDEX])
@@ -60,7 +60,7 @@ def launch(pod: Object, here: Here) -> Launch:
         "TFGPU_CODE_DIR": str(here.code),
         "TFGPU_REQUIREMENTS_DIR": str(here.folder.path.parent / REQUIREMENTS),
         "TFGPU_TERMINATION_LOG": str(termination_log),
-        # The screen has the progress already, and several jobs on one machine would want the same port.
+        # The screen shows the progress, and several jobs on one machine would use the same port.
         "TFGPU_PROGRESS_PORT": "0",
     }
     text = (metadata.get("annotations") or {}).get(names.ANNOTATION_TRAINER_CONFIG)
@@ -78,7 +78,7 @@ def launch(pod: Object, here: Here) -> Launch:
 
 
 def _trainer(container: Mapping[str, Any], replica: str, text: str, here: Here) -> list[str]:
-    """The pod's `tfgpu-train …`, by this Python, with a config file whose paths are those of this machine."""
+    """The pod's `tfgpu-train …`, with this Python and a config file whose paths are on this machine."""
     config = json.loads(text)
     mounts = {config["output"]["directory"]: str(here.folder.output), names.CODE_DIR: str(here.code)}
     if config.get("models"):
@@ -91,7 +91,7 @@ def _trainer(container: Mapping[str, Any], replica: str, text: str, here: Here) 
 
 
 def _remounted(value: Any, mounts: Mapping[str, str]) -> Any:
-    """Every string that is a path below a mount in the container, as the path that it is here."""
+    """The value with every path below a mount of the container replaced by its path here."""
     if isinstance(value, Mapping):
         return {key: _remounted(item, mounts) for key, item in value.items()}
     if isinstance(value, list):
@@ -103,7 +103,7 @@ def _remounted(value: Any, mounts: Mapping[str, str]) -> Any:
 
 
 def _own_command(container: Mapping[str, Any], here: Here, environment: Mapping[str, str]) -> list[str]:
-    """Supervised, where the pod's is, by this Python."""
+    """The command with this Python, supervised if the pod's is."""
     own = [*container.get("command", ()), *container.get("args", ())]
     supervised = own[:1] == [names.SUPERVISE]
     command = here.command or own[supervised:]
@@ -112,16 +112,16 @@ def _own_command(container: Mapping[str, Any], here: Here, environment: Mapping[
 
 
 def _inherited(here: Here) -> dict[str, str]:
-    """The shell's environment, without what only a job's own environment may say."""
+    """The shell's environment, without variables that only a job may set."""
     cores = max(1, (os.cpu_count() or 1) // here.replicas)
     kept = {k: v for k, v in here.shell.items() if k != "TF_CONFIG" and not k.startswith("TFGPU_")}
-    # `python` in a command is the one that has TensorFlow.
+    # `python` in a command is the interpreter that has TensorFlow.
     path = os.pathsep.join((str(Path(sys.executable).parent), here.shell.get("PATH", os.defpath)))
     return {**dict.fromkeys(_THREADS, str(cores)), **kept, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def _variables(container: Mapping[str, Any], ports: Ports) -> dict[str, str]:
-    """The container's variables that have a value; those from a Secret or field are left to the shell."""
+    """The container's variables with a value; those from a Secret or a field are left to the shell."""
     found: dict[str, str] = {}
     room = MAX_CHARACTERS
     for variable in container.get("env", ()):

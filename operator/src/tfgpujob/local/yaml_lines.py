@@ -1,4 +1,4 @@
-"""Where in a file a field stands: the line that an error names."""
+"""The line of a field in a file, for errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NULL = "tag:yaml.org,2002:null"
 def line_of(text: str, number: int, field: str) -> int:
     """The line of the field in the object of this number, the items of a List counted in its place, from 0.
 
-    Of a field that is missing: the line of the deepest part of its path that is there.
+    For a missing field, the line of the deepest parent that exists.
     """
     documents = (node for node in yaml.compose_all(text, Loader=Loader) if node is not None)
     objects = [obj for document in documents if document.tag != _NULL for obj in _flat(document)]
@@ -34,7 +34,7 @@ def _flat(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def _line(node: yaml.Node, line: int, path: str) -> int:
-    """A key may hold dots, so the longest one that the path begins with is taken; a label's stands in brackets."""
+    """A key may contain dots, so the longest one that the path begins with is used; a label's is in brackets."""
     if isinstance(node, yaml.SequenceNode) and (index := _INDEX.match(path)) and int(index[1]) < len(node.value):
         item = node.value[int(index[1])]
         return _line(item, item.start_mark.line, path[index.end() :].removeprefix("."))
