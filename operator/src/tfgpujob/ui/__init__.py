@@ -1,1 +1,1 @@
-"""Pages about jobs, as a browser or a terminal shows them: pure functions of what was read, and a thin server."""
+"""Pages about jobs, for a browser or a terminal: pure functions of what was read, and a thin server."""

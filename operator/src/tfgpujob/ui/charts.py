@@ -1,4 +1,4 @@
-"""The geometry of pictures; the templates draw them. Pure."""
+"""The geometry of charts; templates draw them. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Final
 from tfgpujob.core.observed.progress_series import Points
 
 SIDE: Final = 1000
-"""A picture is so wide and high, and stretched to its place."""
+"""Width and height of a chart, which is scaled to its place."""
 _GRID: Final = 4
-"""Lines, about."""
+"""Approximate number of grid lines."""
 _LARGEST: Final = 1e150
 _FLAT: Final = 1e-9
-"""A curve whose values differ by a smaller part of them is a straight line."""
+"""A curve whose relative range is smaller than this is drawn as a straight line."""
 _COLOURS: Final = 8
 VALIDATION: Final = "validation"
-"""The curve that is dashed, beside the one of the training."""
+"""The dashed curve, in one chart with that of the training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     name: str
     kind: str
-    """Which colour and dash it has."""
+    """CSS class for colour and dash."""
     path: str
     first: str
     last: str
@@ -45,7 +45,7 @@ class Chart:
 
 
 def line_chart(name: str, points_of: Mapping[str, Points]) -> Chart | None:
-    """Values by step, those of several names in one picture; None where there is no point."""
+    """Values by step, several curves in one chart; None if there is no point."""
     known = {
         label: [(step, drawable(value)) for step, value in points] for label, points in points_of.items() if points
     }
@@ -62,7 +62,7 @@ def line_chart(name: str, points_of: Mapping[str, Points]) -> Chart | None:
 
     def path(points: Points) -> str:
         placed = [f"{SIDE * (step - left) / ((right - left) or 1):.1f} {y(value):.1f}" for step, value in points]
-        # A point alone is a dot: a line of no length, with round ends.
+        # A single point is drawn as a dot: a line of no length with round ends.
         return f"M{' L'.join(placed if len(placed) > 1 else placed * 2)}"
 
     curves = [
@@ -81,7 +81,7 @@ def line_chart(name: str, points_of: Mapping[str, Points]) -> Chart | None:
 
 
 def number_text(value: float) -> str:
-    """With four digits that matter: 0.3125, 12.5, 26,280, 1.2e-05."""
+    """With four significant digits: 0.3125, 12.5, 26,280, 1.2e-05."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 10_000_000 else f"{value:.4g}"
 
 
@@ -90,12 +90,12 @@ def _told(values: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def drawable(value: float) -> float:
-    """Within what differences and shares can be computed of."""
+    """The value, limited to the range in which differences and shares can be computed."""
     return 0.0 if abs(value) < 1 / _LARGEST else max(-_LARGEST, min(_LARGEST, value))
 
 
 def _ticks(low: float, high: float) -> Sequence[float]:
-    """Round numbers that span both, at least two."""
+    """Round numbers that span the range, at least two."""
     size = max(abs(low), abs(high))
     if high - low <= _FLAT * size:
         low, high = low - (size / 2 or 0.5), high + (size / 2 or 0.5)
@@ -116,7 +116,7 @@ class Bar:
 
 
 def stacked(parts: Sequence[tuple[float, str, str]]) -> Sequence[Bar]:
-    """Shares, with their kind and text, one after the other."""
+    """Shares as bars, with their kind and text, side by side."""
     return list(_stacked(parts))
 
 

@@ -1,4 +1,4 @@
-"""The page of a job, as data: describe's own words first, then pictures of what stands behind them. Pure."""
+"""The page of a job, as data: the text of describe first, then charts. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tfgpujob.units import duration
 _MAX_YAML: Final = 256 << 10
 _MOST_WORKERS: Final = 32
 _STRAGGLES: Final = 1.25
-"""Times the median step time: a worker at or above it is marked as slow."""
+"""A worker whose step time is at least this multiple of the median is marked as slow."""
 _KINDS: Final = {
     "useful": "useful",
     "input": "slowed",
@@ -42,7 +42,7 @@ _KINDS: Final = {
     "restarting": "lost",
     "backoff": "lost",
 }
-"""What a part of the time is worth; every other one is preparation."""
+"""The kind of each part of the time; every other part is preparation."""
 _SPEED: Final = {"stepSeconds": "Seconds of a step", "examplesPerSecond": "Examples a second"}
 
 
@@ -94,12 +94,13 @@ class JobPage:
 
 
 def job_page(seen: Seen, now: datetime) -> JobPage:
-    """What the page of a job shows at this moment."""
+    """The page of a job at this time."""
     facts = gather(seen.job, seen.pods, seen.events, seen.nodes, now)
     verdict = find_verdict(facts)
     account = facts.status.get("goodput") or {}
     share = goodput_account.share(account) if account else None
-    # On this machine a trainer tells what its time went into at its end; before that, all of it would be unaccounted.
+    # On this machine a trainer reports what its time was spent on at its end; before that, all of it would be
+    # unaccounted.
     found, workers = [] if seen.local and share is None else parts(account), _workers(seen)
     return JobPage(
         name=facts.name,
@@ -135,7 +136,7 @@ def _events(facts: Facts) -> Sequence[tuple[str, str]]:
 
 
 def tone_of(facts: Facts) -> str:
-    """How the state of a job is coloured; its words say the same."""
+    """The tone of a job's state."""
     if facts.is_true(Condition.SUCCEEDED):
         return "good"
     refused = facts.condition(Condition.ACCEPTED).get("status") == "False"
@@ -145,12 +146,12 @@ def tone_of(facts: Facts) -> str:
 
 
 def kind_of(part: str) -> str:
-    """What a part of a job's time is worth: useful, slowed, lost, or preparing."""
+    """The kind of a part of a job's time: useful, slowed, lost, or preparing."""
     return _KINDS.get(part, "preparing")
 
 
 def charts_of(series: Series) -> Sequence[Chart]:
-    """A picture for each metric, with its validation beside it; the loss first, and speed last."""
+    """A chart for each metric, with its validation; the loss first, and speed last."""
     found = []
     for name in dict.fromkeys(name.removeprefix("val_") for name in in_order(series)):
         curves: dict[str, Points] = {"train": series.get(name, ()), VALIDATION: series.get(f"val_{name}", ())}
@@ -159,7 +160,7 @@ def charts_of(series: Series) -> Sequence[Chart]:
 
 
 def in_order(series: Iterable[str]) -> Sequence[str]:
-    """Names of curves: the loss first, each validation after what it validates, and speed last."""
+    """Names of curves: the loss first, each validation after its metric, and speed last."""
 
     def place(name: str) -> tuple[bool, bool, str, bool]:
         metric = name.removeprefix("val_")
@@ -169,7 +170,7 @@ def in_order(series: Iterable[str]) -> Sequence[str]:
 
 
 def title_of(name: str) -> str:
-    """What a picture of it is called."""
+    """The title of a chart."""
     return _SPEED.get(name, name)
 
 
@@ -209,7 +210,7 @@ def _replicas(seen: Seen, facts: Facts) -> Sequence[Replica]:
 
 
 def _yaml(job: Object) -> Sequence[str]:
-    """The job as the cluster has it, without what its fields were set by."""
+    """The job as the cluster has it, without managedFields."""
     metadata = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
     plain: dict[str, Any] = {**job, "metadata": metadata}
     if len(json.dumps(plain, default=str)) > _MAX_YAML:

@@ -1,4 +1,4 @@
-"""The list of jobs and the comparison of some, as data. Pure."""
+"""The list of jobs and the comparison of several, as data. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ListPage:
 
 
 def list_page(jobs: Mapping[str, Object], wanted: Filter, unknown: Sequence[str], now: datetime) -> ListPage:
-    """`jobs` by their key in an address."""
+    """`jobs` by their key in a URL."""
     found = {key: Job(job) for key, job in jobs.items() if _is_wanted(job, wanted)}
     ordered = sorted(found.items(), key=lambda one: _created(one[1].raw) or "", reverse=True)
     return ListPage(
@@ -111,7 +111,7 @@ def _created(job: Object) -> str | None:
 
 
 def _sums(jobs: Sequence[Job]) -> Sequence[tuple[str, str]]:
-    """Jobs and their GPUs: that run, and that wait."""
+    """Running and waiting jobs, with their GPUs."""
     unfinished = [job for job in jobs if not job.finished]
     running = [job for job in unfinished if _phase(job.raw) == Phase.RUNNING]
     waiting = [job for job in unfinished if _phase(job.raw) != Phase.RUNNING]
@@ -138,7 +138,7 @@ class ComparePage:
     """What templates/compare.html shows."""
 
     runs: Sequence[tuple[str, str]]
-    """Key in an address, and name."""
+    """Key in a URL, and name."""
     charts: Sequence[Chart]
     parameters: Sequence[Parameter]
     left_out: int
@@ -147,7 +147,7 @@ class ComparePage:
 
 
 def compare_page(runs: Mapping[str, Seen], now: datetime) -> ComparePage:
-    """`runs` by their key in an address."""
+    """`runs` by their key in a URL."""
     seen = list(runs.values())
     labels = [f"{number}. {one.job['metadata']['name']}" for number, one in enumerate(seen, 1)]
     names = in_order({name for one in seen for name in one.series})
@@ -157,7 +157,7 @@ def compare_page(runs: Mapping[str, Seen], now: datetime) -> ComparePage:
     ]
     columns = [{**_outcome(one, now), **dict(_flat("", _parameters(one.job)))} for one in seen]
     parameters = [_parameter(name, columns) for name in dict.fromkeys(name for column in columns for name in column)]
-    # What differs first, and among these the outcome.
+    # Differing parameters first, and among these the outcome.
     parameters.sort(key=lambda parameter: not parameter.differs)
     return ComparePage(
         runs=list(zip(runs, labels, strict=True)),

@@ -1,4 +1,4 @@
-"""Pages as HTML. What others wrote is escaped by Jinja2, and shows no control characters."""
+"""Pages as HTML. Jinja2 escapes all text, and control characters are removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATIC: Final = {"style.css": "text/css", "refresh.js": "text/javascript"}
 
 
 def _shown(value: Any) -> Any:
-    """Of everything that a template writes, but for what another template has written."""
+    """Applied to every value that a template writes, except the output of another template."""
     return printable(cut(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -33,7 +33,7 @@ _ENVIRONMENT.filters["duration"] = duration
 
 
 def html(template: str, page: object, root: str = "./") -> str:
-    """The template with its page. `root`: from there to the list, as a link."""
+    """The rendered template. `root`: link from there to the list."""
     return _ENVIRONMENT.get_template(template).render(page=page, root=root)
 
 

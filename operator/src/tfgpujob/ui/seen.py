@@ -15,7 +15,7 @@ MAX_TEXT = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Of one job, at one moment."""
+    """One job at one time."""
 
     job: Object
     pods: Sequence[Object] = ()
@@ -23,7 +23,7 @@ class Seen:
     nodes: Sequence[Object] | None = None
     series: Series = field(default_factory=dict)
     report: Report | None = None
-    """Of the replica that leads."""
+    """Report of the leading replica."""
     logs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The last lines of each replica, by the name of its pod."""
     unknown: Sequence[str] = ()
@@ -33,6 +33,6 @@ class Seen:
 
 
 def cut(text: object, most: int = MAX_TEXT) -> str:
-    """A text of any length as a page shows it."""
+    """A text of any length, shortened for a page."""
     whole = str(text)
     return whole if len(whole) <= most else f"{whole[:most]} … ({len(whole) - most:,} more characters)"

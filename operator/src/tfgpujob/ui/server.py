@@ -1,4 +1,4 @@
-"""A web server of this machine alone. Each address begins with a token that nobody can guess."""
+"""A web server on localhost. Each URL begins with a random token."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ErrorPage:
 
 
 def application(source: Source, token: str) -> web.Application:
-    """Answers below /TOKEN/, and nothing anywhere else."""
+    """Answers below /TOKEN/; every other path is 404."""
 
     @web.middleware
     async def guard(
@@ -97,7 +97,9 @@ def _page(template: str, page: object, depth: int, status: HTTPStatus = HTTPStat
 
 @asynccontextmanager
 async def serving(source: Source, port: int) -> AsyncIterator[str]:
-    """Serve while inside; gives the address of the list. Raises OSError when the port is taken. 0: any free one."""
+    """Serve while the context is open; yields the URL of the list. Raises OSError when the port is in use. 0: any free
+    port.
+    """
     token = secrets.token_urlsafe(24)
     runner = web.AppRunner(application(source, token), access_log=None)
     await runner.setup()

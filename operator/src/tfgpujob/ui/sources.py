@@ -1,4 +1,4 @@
-"""Where pages come from: a cluster, read with the kubeconfig of the user, or the runs of this machine."""
+"""Sources of the pages: a cluster, read with the user's kubeconfig, or the runs of this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfgpujob.names import Condition
 from tfgpujob.ui.seen import MAX_TEXT, Seen
 
 LINES: Final = 20
-"""The last of each replica."""
+"""Last lines of each replica that are read."""
 MOST_LOGS: Final = 8
 """Replicas whose lines are read."""
 MOST_RUNS: Final = 200
@@ -37,20 +37,20 @@ T = TypeVar("T")
 
 
 class Source(Protocol):
-    """`key` names a job in an address, as namespace/name. A job that is not there raises LookupError or ApiError."""
+    """`key` identifies a job in a URL, as namespace/name. A job that does not exist raises LookupError or ApiError."""
 
     async def jobs(self) -> tuple[Mapping[str, Object], Sequence[str]]:
-        """All of them, and why others may be missing."""
+        """All jobs, and why others may be missing."""
 
     async def seen(self, key: str) -> Seen:
-        """One with all that is known of it."""
+        """A job with everything that is known of it."""
 
     async def curves(self, key: str) -> Seen:
-        """One with its curves alone."""
+        """A job with only its curves."""
 
 
 class Cluster:
-    """What the API server tells this client, over its connection."""
+    """Jobs of a cluster, read through its API server."""
 
     def __init__(self, client: AsyncClient, connection: Connection) -> None:
         self._client, self._connection = client, connection
@@ -90,7 +90,7 @@ class Cluster:
         shown = own[:MOST_LOGS]
         lines = await asyncio.gather(*(known("a log", self._last_lines(pod), ()) for pod in shown))
         leader = leader_of(own)
-        # Of what `tfgpu top` does not know, the page shows the trainers' part alone.
+        # Only the trainers' part of what `tfgpu top` does not know is shown here.
         told = [why for why in usage.unknown if why.startswith("step")] if usage is not None else []
         reports = {one.pod.uid: one.report for one in usage.replicas} if usage is not None else {}
         return Seen(
@@ -162,12 +162,12 @@ class LocalRuns:
 
 
 def _now(folder: Folder, job: Object) -> Object:
-    """A job that was killed has not written that it was."""
+    """The job with the state that a killed run could not write."""
     return job if is_true(job, Condition.FINISHED) or folder.is_running() else interrupted(job)
 
 
 def _kept_series(output: Path) -> Series:
-    """Of a script, those of its last fit()."""
+    """For a script, the curves of its last fit()."""
     fits = sorted(output.glob("fit-*/series.json"), key=lambda file: file.stat().st_mtime)
     for file in (output / "series.json", *reversed(fits)):
         try:

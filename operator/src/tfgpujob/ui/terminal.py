@@ -11,14 +11,14 @@ from tfgpujob.ui.charts import drawable, number_text
 from tfgpujob.ui.job_page import in_order, title_of
 
 HEIGHT: Final = 6
-"""Lines of a picture."""
+"""Lines of a plot."""
 _LEAST_WIDTH: Final = 20
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _EIGHTHS: Final = len(_BLOCKS) - 1
 
 
 def plot(series: Series, width: int) -> str:
-    """A picture for each curve, one below the other, in so many columns."""
+    """A plot for each curve, one below the other, `width` columns wide."""
     return "\n\n".join("\n".join(_picture(title_of(name), series[name], width)) for name in in_order(series))
 
 
@@ -29,7 +29,7 @@ def _picture(title: str, points: Points, width: int) -> Iterator[str]:
     margin = max(map(len, labels))
     columns = _columns(points, max(_LEAST_WIDTH, width - margin - 3))
     span = high - low
-    # Of a curve that is flat, half the height.
+    # A flat curve is drawn at half the height.
     levels = [round((v - low) / span * (HEIGHT * _EIGHTHS - 1)) if span else HEIGHT * _EIGHTHS // 2 for v in columns]
     yield f"{printable(title)}  {number_text(values[0])} → {number_text(values[-1])}"
     for line, label in enumerate(labels):
@@ -41,7 +41,7 @@ def _picture(title: str, points: Points, width: int) -> Iterator[str]:
 
 
 def _columns(points: Points, count: int) -> Sequence[float]:
-    """The mean of the values in each of `count` equal parts of the steps; else that of the part before."""
+    """The mean of the values in each of `count` equal parts of the steps; for an empty part that of the part before."""
     left, right = points[0][0], points[-1][0]
     found: list[list[float]] = [[] for _ in range(count)]
     for step, value in points:

@@ -1,4 +1,4 @@
-"""The time of a job as a picture: a lane for the job's phases, and one for each of its pods. Pure."""
+"""The time of a job as a chart: a lane for the job's phases, and one for each of its pods. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PHASES: Final[Mapping[str, Phase]] = {
 _ENDS: Final = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 _Span = tuple[datetime, datetime, str, str]
-"""From when to when, its kind and its text."""
+"""Start, end, kind and text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Picture:
 
 
 def picture(facts: Facts) -> Picture | None:
-    """None where there is nothing to tell apart."""
+    """None if there is only one phase."""
     phases = _phases(facts)
     if len(phases) < 2 and not facts.pods:
         return None
