@@ -1,4 +1,4 @@
-"""What a job's time went into, and how it came back from its last failure."""
+"""What a job's time was spent on, and how it recovered from its last failure."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ class Part:
     name: str
     seconds: int
     share: float
-    """Of the whole."""
+    """Share of the whole time."""
     meaning: str
 
 
 def parts(account: Mapping[str, Any]) -> Sequence[Part]:
-    """The parts of status.goodput, in the order in which a job meets them; empty where nothing is known."""
+    """The parts of status.goodput, in the order of a job's life; empty if nothing is known."""
     known = {name: int(account[name]) for name in goodput_account.PARTS if account.get(name)}
     whole = sum(known.values())
     return [Part(name, seconds, seconds / whole, _MEANING[name]) for name, seconds in known.items()]
 
 
 def goodput_table(account: Mapping[str, Any]) -> str:
-    """The parts of the time, with their shares; empty where nothing is known."""
+    """The parts of the time, with their shares; empty if nothing is known."""
     found = parts(account)
     if not found:
         return ""
@@ -72,7 +72,7 @@ def goodput_table(account: Mapping[str, Any]) -> str:
 
 
 def recovery_table(told: Mapping[str, Any]) -> str:
-    """The last failure and what followed, each moment with the seconds since the failure; empty without one."""
+    """The last failure and what followed, each step with the seconds since the failure; empty without one."""
     failed = moment(told.get("failed"))
     if failed is None:
         return ""
@@ -87,5 +87,5 @@ def recovery_table(told: Mapping[str, Any]) -> str:
 
 
 def _digits(told: Mapping[str, Any]) -> int:
-    """In place, all moments are to the millisecond."""
+    """Digits of seconds: a recovery in place is timed to the millisecond."""
     return 3 if told.get("how") == "InPlace" else 0

@@ -22,10 +22,10 @@ _EMPTY: Mapping[str, Any] = {}
 class Facts:
     job: Object
     pods: tuple[Pod, ...]
-    """In the order chief, worker, ps, evaluator, and of their indexes."""
+    """In the order chief, worker, ps, evaluator, then by index."""
     events: tuple[Object, ...]
     nodes: tuple[Object, ...] | None
-    """None where one may not see them."""
+    """None if the user may not list them."""
     now: datetime
 
     @property

@@ -1,6 +1,6 @@
-"""What is wrong with an installation: pure rules over what an API server has answered.
+"""Problems of an installation: pure rules over the API server's answers.
 
-Every rule names what it found and the fix. What may not be read is no finding: who asks may have few rights.
+Every finding names the problem and the fix. What the user may not read is no finding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Object = Mapping[str, Any]
 GPU: Final = "nvidia.com/gpu"
 _CLOCKS_APART_SECONDS: Final = 60
 _STALE_LEASES: Final = 4
-"""So many lease durations without a renewal, and nobody leads."""
+"""After this many lease durations without a renewal no operator leads."""
 _MANY_RESTARTS: Final = 3
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _NEVER_STARTS: Final = frozenset(
@@ -26,7 +26,7 @@ _NEVER_STARTS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. `stops` jobs from running; else it is worth knowing."""
+    """One problem. `stops`: it keeps jobs from running."""
 
     what: str
     fix: str
@@ -39,28 +39,28 @@ class Installation:
 
     now: datetime
     version: str
-    """Of this tool."""
+    """Version of this tool."""
     ours: Object
-    """The definition of this tool's release."""
+    """The CRD of this tool's release."""
     definition: Object | None
     deployments: Sequence[Object] | None
     pods: Sequence[Object] | None
-    """The operator's."""
+    """Pods of the operator."""
     lease: Object | None
     nodes: Sequence[Object] | None
     node_leases: Sequence[Object] | None
     dns_pods: Sequence[Object] | None
     storage_classes: Sequence[Object] | None
     denied: Sequence[str] = ()
-    """What the operator's ServiceAccount may not do, as `create pods`."""
+    """What the operator's ServiceAccount is not permitted, as `create pods`."""
     sent: Object = field(default_factory=dict)
-    """A job as it was sent on trial, and as it came back; `refused`: with which words it was refused."""
+    """A job as it was sent in a dry run, and as it was returned; `refused`: the message of a refusal."""
     returned: Object | None = None
     refused: str = ""
 
 
 def examine(found: Installation) -> tuple[Finding, ...]:
-    """All that is wrong, what stops jobs first."""
+    """All findings, those that stop jobs first."""
     findings = [finding for rule in _RULES for finding in rule(found)]
     return tuple(sorted(findings, key=lambda finding: not finding.stops))
 
@@ -84,7 +84,7 @@ def _definition(found: Installation) -> Iterator[Finding]:
 
 
 def _fields(definition: Object) -> set[str]:
-    """Paths of all fields that the stored version has."""
+    """Paths of all fields of the stored version."""
     versions = [v for v in definition["spec"]["versions"] if v.get("storage")]
     return {path for v in versions for path in _below("", v["schema"]["openAPIV3Schema"])}
 
@@ -166,7 +166,7 @@ def _leader(found: Installation) -> Iterator[Finding]:
 
 
 def _clocks(found: Installation) -> Iterator[Finding]:
-    """A clock behind can't be told from a node that is gone."""
+    """A clock that is behind looks like a node that is gone."""
     renewed = {lease["metadata"]["name"]: _time(lease["spec"].get("renewTime")) for lease in found.node_leases or ()}
     known = sorted((at, node) for node, at in renewed.items() if at is not None)
     if len(known) < 2:
@@ -227,7 +227,7 @@ def _trial(found: Installation) -> Iterator[Finding]:
 
 
 def _changed(path: str, sent: Object, got: Object) -> Iterator[str]:
-    """Fields that were sent and are gone or other; what was added are defaults."""
+    """Fields that were sent and are missing or different in the answer; added fields are defaults."""
     for name, value in sent.items():
         if isinstance(value, Mapping) and isinstance(got.get(name), Mapping):
             yield from _changed(f"{path}{name}.", value, got[name])

@@ -17,14 +17,14 @@ from tfgpujob.units import counted, duration, hours
 
 WIDTH = 110
 MAX_LINES = 8
-"""Of a failure's message: the page's first screen has to hold what to do about it too."""
+"""Lines of a failure's message: the first screen must also have room for the fix."""
 _LABEL = 12
 
 
 def describe(
     job: Object, pods: Sequence[Object], events: Sequence[Object], nodes: Sequence[Object] | None, now: datetime
 ) -> str:
-    """`pods` and `events` of the job's namespace; `nodes` None where one may not see them."""
+    """`pods` and `events` are those of the job's namespace; `nodes` None if the user may not list them."""
     facts = gather(job, pods, events, nodes, now)
     sections = (
         "\n".join(_verdict(facts)),
@@ -50,7 +50,7 @@ def _verdict(facts: Facts) -> Iterator[str]:
 
 
 def summary(facts: Facts) -> Iterator[tuple[str, Sequence[str]]]:
-    """What a person wants to know of every job, by its label; a text that is empty is not known."""
+    """The fields of every job, by label; an empty text is unknown."""
     status, spec = facts.status, facts.spec
     plan = status.get("plan") or {}
     replicas = [f"{role} × {count}" for role, count in (plan.get("counts") or {}).items()]
@@ -137,7 +137,7 @@ def _conditions(facts: Facts) -> str:
 
 def _past(facts: Facts) -> str:
     entries = timeline(facts)
-    # A job that works for a week: the hour alone says little.
+    # A job may run for a week, so the time needs a date.
     form = "%H:%M:%S" if all(at.date() == facts.now.date() for at, _ in entries) else "%Y-%m-%d %H:%M:%S"
     room = WIDTH - _LABEL - len(facts.now.strftime(form)) + len("HH:MM:SS")
     lines = [f"  {at.strftime(form)}  {textwrap.shorten(text, room, placeholder=' …')}" for at, text in entries]

@@ -1,4 +1,4 @@
-"""A trainer's lines for programs, in words for people."""
+"""The trainer's progress lines as text for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfgpujob.units import duration
 
 
 def progress_of(line: str) -> str | None:
-    """A trainer's line for programs, as people read it; None for any other line."""
+    """A progress line of the trainer as text; None for any other line."""
     try:
         return progress_words(json.loads(line)) if line.startswith(LINE) else None
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -19,8 +19,8 @@ def progress_of(line: str) -> str | None:
 
 
 def progress_words(record: Mapping[str, Any]) -> str:
-    """`step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 12s to go`, as far as it is known: a program of one's
-    own reports what it likes."""
+    """`step 60/240, epoch 5/20, loss 0.4123, 15000 examples/s, 12s to go`, as far as it is known: other programs may
+    report less."""
     known = {name: value for name, value in record.items() if value is not None}
     step, steps = int(known["step"]), int(known.get("steps", 0))
     parts = [f"step {step}/{steps}" if steps else f"step {step}"]

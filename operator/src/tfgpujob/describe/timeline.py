@@ -1,4 +1,4 @@
-"""What happened when: from the job, its conditions, its events and its pods, in one list."""
+"""What happened when: the job, its conditions, its events and its pods, in one list."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tfgpujob.units import counted
 
 Entry = tuple[datetime, str]
 _NOT_SHOWN = frozenset({Condition.ACCEPTED, Condition.CREATED, Condition.FINISHED})
-"""Conditions that turn True with another entry of the timeline. All others are shown by themselves."""
+"""Conditions that turn True together with another entry. All others are shown."""
 
 
 MOST = 30
-"""Lines of a timeline at most. Older events are found with kubectl."""
+"""Maximum number of lines. Older events are found with kubectl."""
 
 
 def timeline(facts: Facts) -> list[Entry]:
-    """In the order of time, the last of what happened again and again with how often it did.
+    """In the order of time; a repeated event once, at its last time, with its count.
 
     A condition that repeats an event is left out.
     """

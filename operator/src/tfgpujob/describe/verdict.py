@@ -29,7 +29,7 @@ _LOG_CAUSES: Final = frozenset(
         Diagnosis.UNKNOWN,
     }
 )
-"""Failures of which the replica's log says more."""
+"""Failures about which the replica's log says more."""
 
 _TIMES: Final = frozenset({"time", "lastTransitionTime"})
 """Keys of what has happened; others name what is to come."""
@@ -42,7 +42,7 @@ _OBSTACLES: Final = frozenset(
         Reason.SCHEDULE_TIMEOUT_EXCEEDED,
     }
 )
-"""Reasons for which pods can't be created; others only say that it is not their turn yet."""
+"""Reasons for which pods can't be created; other reasons only mean that they are not due yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Verdict:
     why: str
     """The cause, quoted from the condition, pod or trainer that names it. May have several lines."""
     steps: tuple[str, ...] = ()
-    """What to do next; commands among them begin with `tfgpu` or `kubectl`."""
+    """What to do next; commands begin with `tfgpu` or `kubectl`."""
 
 
 def find_verdict(facts: Facts) -> Verdict:
-    """The first rule that applies decides, in the order in which a person wants to know."""
+    """The first rule that applies decides, the most important first."""
     rules: tuple[Callable[[Facts], Verdict | None], ...] = (
         _deleted,
         _unseen,
@@ -239,7 +239,7 @@ def _not_ready(facts: Facts) -> Verdict | None:
     text = f"{pod.name}{others}: {pod.waiting_reason}: {pod.waiting_message}".rstrip(": ")
     known = str(facts.condition(Condition.RUNNING).get("message") or "")
     if not pod.no_room and names_what_lacks(known):
-        # The operator has seen what a scheduler said before.
+        # The operator has seen the scheduler's earlier message.
         text = known
     next_step = advice(pod.waiting_reason, pod.waiting_message)
     room = _room(facts) if next_step == ACTIONS[Diagnosis.UNSCHEDULABLE] else ""
@@ -276,7 +276,7 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     head = f"{who}: {last.get('cause') or last.get('reason', 'Failed')}{code}"
     said = str(last.get("message") or "").strip()
     steps = _steps(str(last.get("action") or ""))
-    # The pods of an attempt that is over are gone, and their logs with them.
+    # The pods of an earlier attempt are gone, and their logs with them.
     kept = any((pod.role, pod.index) == (last.get("role"), last.get("index")) for pod in facts.pods)
     if kept and last.get("cause") in _LOG_CAUSES:
         steps += (_logs(facts, f"--role {last['role']} --index {last['index']}"),)
@@ -284,7 +284,7 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
 
 
 def _room(facts: Facts) -> str:
-    """For a pod that no node has room for: what GPUs the nodes have at all."""
+    """For a pod that fits on no node: the GPUs that the nodes have."""
     if not facts.nodes:
         return ""
     resource = str((facts.spec.get("gpu") or {}).get("resourceName") or "nvidia.com/gpu")
