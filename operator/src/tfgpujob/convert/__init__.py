@@ -1,6 +1,6 @@
-"""From a Kubeflow TFJob to a TFGPUJob, with a note for everything that means something else here.
+"""From a Kubeflow TFJob to a TFGPUJob, with a note for everything that has another meaning here.
 
-Pure. Nothing is dropped in silence: a `Part` of the TFJob is read key by key, and what nobody took is noted.
+Pure. Nothing is dropped silently: a `Part` of the TFJob is read key by key, and keys that were not read are noted.
 """
 
 from tfgpujob.convert.job import GROUP, KIND, convert, is_tfjob, tfjob_inside

@@ -1,7 +1,7 @@
-"""Functions of a notebook, or of any program that runs, as the text of a Python file that defines them alone.
+"""Functions of a notebook, or of any running program, as the source of a Python file that defines only them.
 
-With a function go the imports, constants, functions and classes that it uses, and those that these use. What it uses
-and no text can say, such as an array that was computed in a cell, is refused: in the job there is no such cell.
+The imports, constants, functions and classes that a function uses are included, and those that they use. A value that
+has no source, such as an array computed in a cell, is refused, because the job has no such cell.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 _OF_EVERY_FILE: Final = frozenset({"__name__"})
-"""What a file has of its own."""
+"""Names that every file defines."""
 _ENTRY: Final = '\n\nif __name__ == "__main__":\n    {name}()\n'
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A file's text, and the user's own modules that it imports."""
+    """The source of a file, and the user's own modules that it imports."""
 
     text: str
     modules: tuple[Path, ...]
 
 
 def module_of(functions: Mapping[str, Callable[..., Any]]) -> Code:
-    """A module that has each function under the given name. Raises ValueError for what no text can say."""
+    """A module that has each function under the given name. Raises ValueError for a value without source."""
     found = _Found()
     for name, function in functions.items():
         defined = found.define(_checked(function, name))
@@ -46,7 +46,7 @@ def module_of(functions: Mapping[str, Callable[..., Any]]) -> Code:
 
 
 def script_of(function: Callable[[], Any]) -> Code:
-    """A script that calls the function. Raises ValueError for what no text can say."""
+    """A script that calls the function. Raises ValueError for a value without source."""
     found = _Found()
     name = found.define(_checked(function, "the function"))
     code = found.code()
@@ -64,13 +64,13 @@ def _checked(function: Any, name: str) -> FunctionType:
 
 @dataclass
 class _Found:
-    """What the file holds, in the order in which it must stand there."""
+    """The content of the file, in its order."""
 
     imports: dict[str, None] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
     modules: dict[Path, None] = field(default_factory=dict)
     bound: dict[str, Any] = field(default_factory=dict)
-    """What each global name stands for. All that is found shares one file, whatever it came from."""
+    """The value of each global name. Everything shares one file, wherever it came from."""
     future: bool = False
 
     def code(self) -> Code:
@@ -79,7 +79,7 @@ class _Found:
         return Code("\n".join([*head, *sorted(self.imports), "", "", body]).lstrip("\n") + "\n", tuple(self.modules))
 
     def bind(self, name: str, value: Any) -> bool:
-        """Whether the name is a new one. Raises ValueError if it stands for something else already."""
+        """True if the name is new. Raises ValueError if it has another value already."""
         if name not in self.bound:
             self.bound[name] = value
             return True
@@ -91,7 +91,7 @@ class _Found:
         )
 
     def define(self, thing: FunctionType | type) -> str:
-        """Take a function or class in, after what it uses; its name."""
+        """Add a function or class after what it uses; returns its name."""
         name = thing.__name__
         if not self.bind(name, thing):
             return name
@@ -134,7 +134,7 @@ class _Found:
             raise ValueError(f"{by.__name__} uses {name}, a {type(value).__name__} that was made elsewhere: {fix}")
 
     def _use_module(self, name: str, module: ModuleType, text: str) -> None:
-        """Import it under that name, and the modules below it that the text reads: `import a` brings no `a.b`."""
+        """Import it under that name, with the submodules that the source reads: `import a` does not import `a.b`."""
         self.bind(name, module)
         path = module.__name__
         below = _read_below(text, name, path)
@@ -152,7 +152,7 @@ class _Found:
         self._bring(module.partition(".")[0])
 
     def _bring(self, name: str) -> None:
-        """Take the module's file along, and those that it imports in turn, as far as they are the user's own."""
+        """Add the module's file, and those that it imports, as far as they are the user's own."""
         file = _file_of(name)
         if file is None or file in self.modules or _is_installed(name, file):
             return
@@ -164,7 +164,7 @@ class _Found:
 
 
 def _codes_of(thing: FunctionType | type) -> Iterator[CodeType]:
-    """A function's code; of a class that of its methods, which say where the class is, in a notebook too."""
+    """The code of a function, or of a class's methods, which have its location, in a notebook too."""
     if isinstance(thing, FunctionType):
         yield inspect.unwrap(thing).__code__
         return
@@ -175,7 +175,7 @@ def _codes_of(thing: FunctionType | type) -> Iterator[CodeType]:
 
 
 def _text_of(thing: FunctionType | type, codes: Sequence[CodeType]) -> str:
-    """The text of its definition, decorators included."""
+    """The source of its definition, with decorators."""
     kinds = (ast.ClassDef,) if isinstance(thing, type) else (ast.FunctionDef, ast.AsyncFunctionDef)
     for code in codes:
         text = "".join(linecache.getlines(code.co_filename))
@@ -192,7 +192,7 @@ def _text_of(thing: FunctionType | type, codes: Sequence[CodeType]) -> str:
 
 
 def _globals_of(thing: FunctionType | type) -> Mapping[str, Any]:
-    """Of a function that a decorator has wrapped its own: the wrapper's are those of the decorator's module."""
+    """For a decorated function those of the function itself: the wrapper's belong to the decorator's module."""
     if isinstance(thing, FunctionType):
         known: Mapping[str, Any] = inspect.unwrap(thing).__globals__
         return known
@@ -200,7 +200,7 @@ def _globals_of(thing: FunctionType | type) -> Mapping[str, Any]:
 
 
 def _globals_in(text: str) -> Iterator[str]:
-    """The global names that a definition reads, in its body, its decorators, its defaults and its bases."""
+    """The global names that a definition reads: body, decorators, defaults and bases."""
     waiting = [symtable.symtable(text, "<definition>", "exec")]
     seen = dict[str, None]()
     while waiting:
@@ -214,7 +214,7 @@ def _globals_in(text: str) -> Iterator[str]:
 
 
 def _read_below(text: str, name: str, path: str) -> Sequence[str]:
-    """The modules below the one at this path that the text reads as attributes of the name."""
+    """The submodules at this path that the source reads as attributes of the name."""
     found = set[str]()
     for node in ast.walk(ast.parse(text)):
         attributes, of, reached = list[str](), node, path
@@ -223,7 +223,7 @@ def _read_below(text: str, name: str, path: str) -> Sequence[str]:
             of = of.value
         if not isinstance(of, ast.Name) or of.id != name:
             continue
-        # A module that goes by another name than its own, as os.path does, comes with the one that it is in.
+        # A module with another name than its path, such as os.path, is imported with its parent.
         for attribute in reversed(attributes):
             module = sys.modules.get(f"{reached}.{attribute}")
             if getattr(getattr(module, "__spec__", None), "name", None) != f"{reached}.{attribute}":
@@ -235,7 +235,7 @@ def _read_below(text: str, name: str, path: str) -> Sequence[str]:
 
 
 def _file_of(name: str) -> Path | None:
-    """Where the module of this name is, imported yet or not; None for what has no file, or is not there."""
+    """The file of the module, imported or not; None if it has none, or does not exist."""
     if name in sys.modules:
         file = getattr(sys.modules[name], "__file__", None)
     else:
@@ -254,7 +254,7 @@ def _imports_in(file: Path) -> Iterator[str]:
 
 
 def _importable(value: Any) -> tuple[str, str] | None:
-    """Module and name under which another file finds the very same thing."""
+    """Module and name under which another file can import the same object."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not module or not name or "." in name or module == "__main__":
         return None
@@ -262,7 +262,7 @@ def _importable(value: Any) -> tuple[str, str] | None:
 
 
 def _shown(value: Any) -> str:
-    """What a person would know it by."""
+    """The value as an error shows it."""
     if isinstance(value, FunctionType):
         code = inspect.unwrap(value).__code__
         return f"the function {value.__name__} at {Path(code.co_filename).name}:{code.co_firstlineno}"
@@ -271,7 +271,7 @@ def _shown(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether its repr() is the value again: numbers, texts, and collections of them."""
+    """True if evaluating its repr() gives the value: numbers, strings, and collections of them."""
     try:
         return type(ast.literal_eval(repr(value))) is type(value) and bool(ast.literal_eval(repr(value)) == value)
     except (ValueError, SyntaxError, TypeError):

@@ -1,4 +1,4 @@
-"""The whole object: what becomes of a TFJob."""
+"""Converts a whole TFJob."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfgpujob.names import MAX_NAME_LENGTH, NAME, Role, Strategy
 GROUP: Final = "kubeflow.org"
 KIND: Final = "TFJob"
 _GROUPS: Final = frozenset({GROUP, "tensorflow.org", "training.kubedl.io", "kubedl.io"})
-"""Of TFJobs before Kubeflow's, and of KubeDL's, which have the same spec."""
+"""API groups of TFJobs before Kubeflow's, and of KubeDL's, which have the same spec."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUEUE: Final = "kueue.x-k8s.io/"
 _DEFAULT_GPU: Final = "nvidia.com/gpu"
@@ -30,13 +30,13 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
 def is_tfjob(obj: Mapping[str, Any]) -> bool:
-    """A TFJob of any version, or TfJob, as the first one was written."""
+    """A TFJob of any version, or TfJob, the name of the first version."""
     group = str(obj.get("apiVersion", "")).partition("/")[0]
     return str(obj.get("kind")).lower() == KIND.lower() and group in _GROUPS
 
 
 def tfjob_inside(obj: Any, path: str = "") -> str | None:
-    """Where another object, such as an Experiment or a Workflow, holds a TFJob; None if it does not."""
+    """Path of a TFJob inside another object, such as an Experiment or a Workflow; None if there is none."""
     if isinstance(obj, str):
         return path if _KIND_IN_TEXT.search(obj) else None
     if isinstance(obj, Mapping) and path and is_tfjob(obj):
@@ -48,7 +48,7 @@ def tfjob_inside(obj: Any, path: str = "") -> str | None:
 
 
 def convert(obj: Mapping[str, Any], strategy: Strategy = Strategy.CUSTOM) -> Conversion:
-    """`obj` is a TFJob as read from YAML; it is not changed. `strategy` is what its program is known to use.
+    """`obj` is a TFJob as read from YAML; it is not changed. `strategy` is the one that its program uses.
 
     Host access is noted, not refused: an administrator may allow it.
     """
@@ -100,7 +100,7 @@ def _metadata(source: Part) -> dict[str, Any]:
 
 
 def _valid_name(name: str) -> str:
-    """The name itself if it is valid, else the nearest that is; told apart by a digest where it had to be cut."""
+    """The name if it is valid, else the nearest valid one; with a digest if it had to be shortened."""
     if len(name) <= MAX_NAME_LENGTH and NAME.fullmatch(name):
         return name
     clean = _NOT_IN_A_NAME.sub("-", name.lower()).strip("-")
@@ -116,7 +116,7 @@ def _spec(source: Part, strategy: Strategy) -> dict[str, Any]:
     old = v1alpha1.is_v1alpha1(source)
     run_policy = v1alpha1.run_policy(source) if old else convert_run_policy(source)
     if strategy is Strategy.CUSTOM:
-        # What a TFJob does: the others go on.
+        # As in a TFJob: the other replicas continue.
         run_policy["restartScope"] = "Replica"
     found = v1alpha1.replicas(source) if old else replicas(source.part("tfReplicaSpecs"))
     replica_specs, resource = convert_roles(found, strategy)
@@ -155,7 +155,7 @@ def _dynamic_workers(source: Part, strategy: Strategy) -> None:
 
 
 def _advice(replica_specs: Mapping[str, Any]) -> str | None:
-    """What to change if the program is of that kind; None if that can't be told. Followed, it makes a valid job."""
+    """What to change for a known kind of program; None if the kind is unknown. The changed job is valid."""
     roles = set(replica_specs) - {Role.EVALUATOR}
     workers = replica_specs.get(Role.WORKER, {}).get("replicas", 1)
     if Role.PS in roles:

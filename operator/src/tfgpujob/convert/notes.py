@@ -1,4 +1,4 @@
-"""What there is to say about a conversion, and the reader that drops nothing in silence."""
+"""Notes about a conversion, and the reader that drops nothing silently."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 
 class Effect(StrEnum):
-    """What became of a field."""
+    """What happened to a field."""
 
     CHANGED = "changed"
-    """It is there, or its default is, and means something else."""
+    """The field, or its default, has another meaning here."""
     NO_EFFECT = "no effect"
-    """It is left out: it does nothing here, or did nothing there."""
+    """The field is left out: it has no effect here, or had none there."""
     REFUSED = "refused"
-    """There is no TFGPUJob for it; a person has to decide."""
+    """There is no equivalent TFGPUJob; the user must decide."""
     ADVICE = "advice"
-    """It means the same; there is something better."""
+    """The meaning is the same, but there is something better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One remark. `field` is a path in the TFJob, or, if refused, in the TFGPUJob that would have come of it."""
+    """One remark. `field` is a path in the TFJob, or, if refused, in the TFGPUJob."""
 
     effect: Effect
     field: str
@@ -35,7 +35,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What came of one TFJob."""
+    """The result for one TFJob."""
 
     name: str
     """The job's name; empty when it has none."""
@@ -45,13 +45,15 @@ class Conversion:
 
 
 class Part:
-    """A mapping of the TFJob, read key by key. `close` notes what nobody has taken. The mapping is not changed."""
+    """A mapping of the TFJob, read key by key. `close` notes the keys that were not read. The mapping is not
+    changed.
+    """
 
     def __init__(self, value: Any, path: str, notes: list[Note]) -> None:
         self.path = path
         self.notes = notes
         self.whole = value
-        """As it was given."""
+        """The mapping as it was given."""
         # YAML allows a number as a key; Kubernetes does not.
         self._value = {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {}
         self._left = set(self._value)
@@ -62,11 +64,11 @@ class Part:
         return self._value.get(key) is not None
 
     def names(self) -> list[str]:
-        """All keys, in the order in which they were written."""
+        """All keys, in their order."""
         return list(self._value)
 
     def left(self) -> list[str]:
-        """The keys that nobody has taken yet."""
+        """The keys that have not been read yet."""
         return [key for key in self.names() if key in self._left]
 
     def take(self, key: str) -> Any:
@@ -81,14 +83,14 @@ class Part:
         return Part(self.take(key), self.at(key), self.notes)
 
     def move(self, target: dict[str, Any], *keys: str) -> None:
-        """Take these keys over as they are, where they are present."""
+        """Copy these keys unchanged, where they are present."""
         for key in keys:
             value = self.take(key)
             if value is not None:
                 target[key] = value
 
     def drop(self, text: str, *keys: str) -> None:
-        """Leave these keys out, and say why."""
+        """Leave these keys out, with a note that says why."""
         for key in keys:
             if self.take(key) is not None:
                 self.note(Effect.NO_EFFECT, key, text)
@@ -101,5 +103,5 @@ class Part:
         self.notes.append(Note(effect, self.at(key), text))
 
     def close(self) -> None:
-        """Whatever is left is nothing that a TFJob has."""
+        """Note the remaining keys, which a TFJob does not have."""
         self.drop("is no field of a TFJob that has an effect: left out", *self.left())

@@ -1,7 +1,7 @@
-"""What a Python file is, told by its text: a module with model() and data(split), a script that calls fit(), or a
+"""The kind of a Python file, by its source: a module with model() and data(split), a script that calls fit(), or a
 program with a training loop of its own.
 
-The trainer's contract/script.py decides by the same rules; tests/contract holds the two against each other.
+The trainer's contract/script.py uses the same rules; tests/contract compares the two.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _TUNERS: Final = ("keras_tuner", "kerastuner")
 _LOOPS: Final = frozenset(
     {"GradientTape", "experimental_distribute_dataset", "distribute_datasets_from_function", "experimental_run_v2"}
 )
-"""Names of what hand-written training loops are made of."""
+"""Names that hand-written training loops use."""
 _COORDINATORS: Final = frozenset({"ClusterCoordinator"})
 _SERVED: Final = "ParameterServerStrategy"
 _LIBRARY: Final = "tfgpujob_trainer"
 
 
 class Kind(StrEnum):
-    """What a Python file is, as people are told."""
+    """Kinds of Python files, as shown to users."""
 
     MODULE = "a module with model() and data()"
     SCRIPT = "a script, whose fit(), evaluate() and predict() the trainer does"
@@ -39,16 +39,16 @@ class Kind(StrEnum):
 
 
 def is_script(file: Path) -> bool:
-    """Whether the file is to be run, and no module. Raises ValueError if it is neither."""
+    """True if the file is a script, False if it is a module. Raises ValueError if it is neither."""
     return kind_of(file) is not Kind.MODULE
 
 
 def kind_of(file: Path) -> Kind:
-    """What the file is. Runs nothing of it. Raises ValueError if it is none of these."""
+    """The kind of the file, without running it. Raises ValueError if it is none of these."""
     tree = _parsed(file)
     functions = set(_bound(tree.body))
     fits = _calls(tree)
-    # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
+    # `*` may import both functions, or only Keras' layers, as in many notebooks.
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return Kind.MODULE
     trees = [tree, *(one for _, one in _imported(file, tree))]
@@ -71,7 +71,7 @@ def kind_of(file: Path) -> Kind:
 
 
 def imported_beside(file: Path) -> list[str]:
-    """The names of files and folders beside it that a Python file imports, or what it imports does."""
+    """Names of the files and folders beside it that a Python file imports, directly or indirectly."""
     folder = file.absolute().parent
     places = (place.absolute() for place, _ in _imported(file, _parsed(file)))
     found = {place.relative_to(folder).parts[0] for place in places if place.is_relative_to(folder)}
@@ -98,7 +98,7 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    """Attributes that the file uses, and names, modules and packages that it imports."""
+    """Attributes, names, modules and packages that the file uses."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield node.attr
@@ -124,7 +124,7 @@ def _is_tuner(node: ast.AST) -> bool:
 
 
 def _imported(script: Path, tree: ast.Module) -> Iterator[tuple[Path, ast.Module]]:
-    """The modules beside the script that it imports, and those that they import in turn, with their files."""
+    """The modules beside the script that it imports, directly or indirectly, with their files."""
     seen, left = {script}, [(script, tree)]
     while left:
         for place in _places(*left.pop(), script.parent):
@@ -138,7 +138,7 @@ def _imported(script: Path, tree: ast.Module) -> Iterator[tuple[Path, ast.Module
 
 
 def _places(file: Path, tree: ast.Module, folder: Path) -> Iterator[Path]:
-    """The files in which Python looks for what the file imports: below the folder of the script, or beside itself."""
+    """Where Python looks for the file's imports: below the folder of the script, or beside the file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             start, found = folder, [alias.name for alias in node.names]

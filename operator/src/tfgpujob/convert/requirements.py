@@ -1,4 +1,4 @@
-"""A requirements file of pip, made spec.trainer.requirements."""
+"""A requirements file of pip as spec.trainer.requirements."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _NAMES_A_FILE = re.compile(r"-[rc]|--(requirement|constraint)\b")
 
 
 def requirement_lines(file: Path) -> list[str]:
-    """Its lines, without comments, each with those that a backslash continues it by.
+    """Its lines without comments, continued lines joined.
 
-    Raises OSError, and ValueError for a line that names another file: nobody would have it where the job runs.
+    Raises OSError, and ValueError for a line that refers to another file, which does not exist where the job runs.
     """
     joined = file.read_text().replace("\\\n", " ")
     lines = [" ".join(_COMMENT.sub("", line).split()) for line in joined.splitlines()]

@@ -1,4 +1,4 @@
-"""spec.tfReplicaSpecs: roles in any spelling, how many, how they restart, their pods."""
+"""spec.tfReplicaSpecs: roles in any spelling, their number, restart policy and pods."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replicas(specs: Part) -> dict[Role, Replica]:
 
 
 def role_of(source: Part, key: str, name: str, taken: Container[Role]) -> Role | None:
-    """The role of this name; None, and a note at `key` of `source`, when there is none or it is taken."""
+    """The role of this name; None, with a note at `key` of `source`, when it is unknown or already taken."""
     role = _ROLES.get(name.lower())
     if role is None:
         source.note(Effect.REFUSED, key, f"{name} is no role of a TFJob; use one of {', '.join(Role)}")
@@ -51,7 +51,7 @@ def role_of(source: Part, key: str, name: str, taken: Container[Role]) -> Role |
 
 
 def convert_roles(found: dict[Role, Replica], strategy: Strategy) -> tuple[dict[str, Any], str | None]:
-    """replicaSpecs in the order of the roles, and the resource that their `gpus` are of."""
+    """replicaSpecs in the order of the roles, and the resource that `gpus` counts."""
     templates = {role: replica.source.part("template") for role, replica in found.items()}
     resource = gpu_resource([template.whole for template in templates.values()])
     converted: dict[str, Any] = {}

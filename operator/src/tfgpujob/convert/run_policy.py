@@ -1,4 +1,4 @@
-"""spec.runPolicy, and where it stood before v1: in spec itself."""
+"""spec.runPolicy, whose fields were in spec before v1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCHEDULING = ("minAvailable", "queue", "minResources", "priorityClass", "schedu
 
 
 def convert_run_policy(spec: Part) -> dict[str, Any]:
-    """The runPolicy of the TFGPUJob, with a managedBy that goes into its spec. `spec` is the TFJob's spec."""
+    """The runPolicy of the TFGPUJob, with a managedBy that belongs in its spec. `spec` is the TFJob's spec."""
     policy = spec.part("runPolicy")
     _note_older_places(spec, policy)
     sources = {key: policy if key in policy else spec for key in _KNOWN}
@@ -37,7 +37,7 @@ def _note_older_places(spec: Part, policy: Part) -> None:
 
 
 def clean_up(source: Part, key: str, place: Part, target: dict[str, Any], *, before: str) -> None:
-    """`before` is what it meant when it was absent; where that is said, `place`, is where people would look for it."""
+    """`before` is the TFJob's default; the note about it is at `place`, where users would look for it."""
     value = source.take(key)
     if value not in (None, "", "Undefined"):
         target["cleanPodPolicy"] = value

@@ -1,4 +1,4 @@
-"""A replica's pod template: kept as it is, but for what the operator sets and for the GPUs."""
+"""A replica's pod template: unchanged, except what the operator sets, and the GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)|amd\.com/gpu|gpu\.intel\
 
 
 def gpu_resource(templates: list[Any]) -> str | None:
-    """The one extended resource for GPUs that the training containers ask for; None if there is none, or several."""
+    """The one extended resource for GPUs that the training containers request; None if there is none, or several."""
     found = {
         key
         for template in templates
@@ -30,7 +30,7 @@ def gpu_resource(templates: list[Any]) -> str | None:
 
 
 def convert_template(source: Part, resource: str | None) -> tuple[dict[str, Any], int | None]:
-    """The template, and the GPUs that it asked for with `resource`; None if none or if they must stay in it."""
+    """The template, and the GPUs that it requested as `resource`; None if none or if they must stay in it."""
     notes = source.notes
     template: dict[str, Any] = {}
     metadata = source.part("metadata")
@@ -108,7 +108,7 @@ def _without_tf_config(container: dict[str, Any], place: str, notes: list[Note])
 
 
 def _take_gpus(container: dict[str, Any], resource: str | None) -> int | None:
-    """Out of the container's limits, and its requests if they say the same."""
+    """Remove them from the container's limits, and from its requests if these are equal."""
     if resource is None:
         return None
     resources = _mapping(container.get("resources"))

@@ -1,6 +1,6 @@
-"""What only the first version of TFJob has: its roles are a list, and its pods' own restartPolicy is all there is.
+"""What only the first version of TFJob has: a list of roles, and only the pods' own restartPolicy.
 
-The chief's exit code decided about a restart, as ExitCode does; every other replica was started again without end.
+The chief's exit code decided about a restart, as ExitCode does; every other replica was restarted without limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OTHERS_RESTART = "is OnFailure; v1alpha1 runs it again after any exit code, 0 t
 
 
 def is_v1alpha1(spec: Part) -> bool:
-    """By its shape, since a file may name any version."""
+    """Detected by its structure, since a file may have any version."""
     return "replicaSpecs" in spec and "tfReplicaSpecs" not in spec
 
 
@@ -32,7 +32,7 @@ def run_policy(spec: Part) -> dict[str, Any]:
 
 
 def replicas(spec: Part) -> dict[Role, Replica]:
-    """By role. Consumes what else the spec says of them."""
+    """By role. Reads everything else that the spec says of them."""
     given = spec.take("replicaSpecs")
     if not isinstance(given, list):
         spec.note(Effect.REFUSED, "replicaSpecs", "is no list: give a list of replicas with a tfReplicaType each")
@@ -71,7 +71,7 @@ def _servers_without_a_program(spec: Part, sources: dict[Role, Part]) -> None:
 
 
 def _decider(spec: Part, sources: dict[Role, Part]) -> Role:
-    """The role whose first replica decides how the job ends: the chief, else worker 0. Notes a different wish."""
+    """The role whose first replica decides how the job ends: the chief, else worker 0. Notes a different setting."""
     decider = Role.CHIEF if Role.CHIEF in sources else Role.WORKER
     policy = spec.part("terminationPolicy")
     chief = policy.part("chief")
@@ -89,7 +89,7 @@ def _decider(spec: Part, sources: dict[Role, Part]) -> Role:
 
 
 def place_scheduler(spec: Part, replica_specs: dict[str, dict[str, Any]]) -> None:
-    """The pods' templates name it now."""
+    """Set schedulerName in the pods' templates."""
     scheduler = spec.take("schedulerName")
     if scheduler is None:
         return
