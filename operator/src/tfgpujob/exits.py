@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a script may tell from the exit code; `meaning` stands in the help and in the documentation."""
+    """The exit codes; `meaning` is shown in the help and in the documentation."""
 
     meaning: str
 
@@ -28,7 +28,7 @@ class Exit(IntEnum):
 
 
 class CliError(Exception):
-    """Ends `tfgpu` with one line: what is wrong, and what to do about it."""
+    """Ends `tfgpu` with one line: the problem and the fix."""
 
     def __init__(self, problem: str, fix: str = "", code: Exit = Exit.USAGE) -> None:
         super().__init__(f"{problem}; {fix}" if fix else problem)

@@ -23,19 +23,19 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 PEERS: Final = "TFGPU_GATE_PEERS"
-"""Environment: comma-separated host names to wait for. Empty or absent: wait for nobody."""
+"""Environment: comma-separated host names to wait for. Empty or absent: none."""
 TIMEOUT: Final = "TFGPU_GATE_TIMEOUT_SECONDS"
 """Environment: seconds after which it gives up."""
 TERMINATION_LOG: Final = "TFGPU_TERMINATION_LOG"
 
 EXIT_GAVE_UP: Final = 3
-"""Not 1, with which Python ends when it can't start: that is no peer that is late."""
+"""Not 1, the exit code of Python when it can't start, which is no late peer."""
 EXIT_MISUSE: Final = 2
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 
 HEARTBEAT_SECONDS: Final = 10.0
 FIRST_PAUSE_SECONDS: Final = 0.25
-# Each replica asks for each other one, so the cluster's DNS sees the square of the replicas at this pace.
+# Each replica resolves all others, so the cluster's DNS gets the square of the replicas at this interval.
 LONGEST_PAUSE_SECONDS: Final = 2.0
 _NAMES_IN_A_LINE: Final = 8
 
@@ -48,7 +48,7 @@ class Step(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """One wait: times in seconds on any clock that only goes forward."""
+    """One wait; times are seconds on any monotonic clock."""
 
     peers: tuple[str, ...]
     started: float
@@ -58,7 +58,7 @@ class Gate(NamedTuple):
 
     @classmethod
     def closed(cls, peers: Iterable[str], timeout: float, now: float) -> Gate:
-        """Before the first look-up: every peer is missing."""
+        """The state before the first look-up: every peer is missing."""
         names = tuple(dict.fromkeys(peers))
         return cls(peers=names, started=now, timeout=timeout, missing=names)
 
@@ -97,7 +97,9 @@ def wait(
     pause: Callable[[float], None],
     say: Callable[[str], None],
 ) -> int:
-    """Look up, say and pause until all peers resolve or time is up; the exit code. Each peer is found once."""
+    """Look up, log and pause until all peers resolve or time is up; returns the exit code. Each peer is resolved
+    once.
+    """
     gate = Gate.closed(peers, timeout, clock())
     seconds = FIRST_PAUSE_SECONDS
     while True:
@@ -113,7 +115,7 @@ def wait(
 
 
 def resolves(host: str) -> bool:
-    """Whether the name has an address here and now; a DNS server that is down reads the same as no."""
+    """True if the name has an address now; False also when the DNS server is down."""
     try:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     except (OSError, UnicodeError):
@@ -132,7 +134,7 @@ def _parse(environment: os._Environ[str]) -> tuple[list[str], float]:
 
 
 def _finish(code: int, last_line: str) -> None:
-    """Leave the reason where the kubelet copies it into the pod's status, and end at once."""
+    """Write the reason where the kubelet copies it into the pod's status, and exit at once."""
     if code:
         path = os.environ.get(TERMINATION_LOG, "/dev/termination-log")
         with contextlib.suppress(OSError), open(path, "w", encoding="utf-8") as log:  # noqa: PTH123 - imports

@@ -30,20 +30,20 @@ _CONSTANTS: Final[dict[str, bool | float | None]] = {
 _INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _INT64: Final = range(-(2**63), 2**63)
-"""Ask it of integers alone: of anything else Python would look at each number."""
+"""Only compare integers with it: for other values Python would iterate over the range."""
 _LIMIT: Final = 2.0**63
 _UINT64: Final = range(2**64)
 _FIXED: Final = range(-4, 6)
-"""The exponents of keys that Go writes without one."""
+"""Exponents for which Go writes a number without one."""
 _LOOKS_LIKE_MORE: Final = re.compile(
     r"[-+]?\.?[0-9][-+.:,_0-9a-fA-FxXoObBtTzZ ]*|[yYnN]|yes|no|on|off|true|false|null|~|=|<<|[-+]?\.(inf|nan)",
     re.ASCII | re.IGNORECASE,
 )
-"""What some reader of YAML takes for a number, a time, a boolean or null."""
+"""What some YAML reader takes for a number, a time, a boolean or null."""
 
 
 def plain(text: str) -> str | float | bool | None:
-    """What kubectl takes a scalar without quotes for."""
+    """The value that kubectl reads from a scalar without quotes."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if text[0] not in "+-.0123456789":
@@ -69,14 +69,14 @@ def _float(text: str) -> float | None:
 
 
 def _through_json(value: Any) -> Any:
-    """As it comes out of JSON that Go has written and read again."""
+    """The value after Go has written and read it as JSON."""
     if isinstance(value, float) and value.is_integer() and -_LIMIT < value < _LIMIT:
         return int(value)
     return float(value) if isinstance(value, int) and value not in _INT64 else value
 
 
 def key_of(node: yaml.Node) -> str | None:
-    """The text that kubectl makes of a key; None for one that it refuses."""
+    """The string that kubectl makes of a key; None for one that it refuses."""
     if not isinstance(node, yaml.ScalarNode):
         return None
     if node.tag not in _OTHER_TAGS:
@@ -90,7 +90,7 @@ def key_of(node: yaml.Node) -> str | None:
 
 
 def _short(value: float) -> str:
-    """The fewest digits that tell it from other numbers of 32 bits."""
+    """The fewest digits that identify it among 32-bit floats."""
     shown = (f"{value:.{digits}e}" for digits in range(17))
     text = next(text for text in shown if _narrow(float(text)) == _narrow(value))
     digits, _, exponent = text.partition("e")
@@ -125,7 +125,7 @@ class Loader(yaml.SafeLoader):
         return value
 
     def text(self, node: yaml.ScalarNode) -> str:
-        """What other readers take for a time, or for more than a text."""
+        """What other readers take for a time, or for another type than a string."""
         return str(node.value)
 
     def binary(self, node: yaml.ScalarNode) -> str:
@@ -148,7 +148,7 @@ class Loader(yaml.SafeLoader):
         return made
 
     def _refuse_repeated(self, keys: list[yaml.Node]) -> None:
-        """kubectl takes the last one without a word. What is merged in is meant to be replaced."""
+        """kubectl silently takes the last one. Merged keys may be replaced."""
         seen = set[str]()
         for node in keys:
             if isinstance(node, yaml.ScalarNode) and node.tag != _MERGE:
@@ -171,7 +171,7 @@ def load(text: str) -> Any:
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes each text that any reader of YAML could take for something else, and writes several lines as they are."""
+    """Quotes each string that any YAML reader could take for another type, and writes multi-line strings as blocks."""
 
     def text(self, value: str) -> yaml.ScalarNode:
         style = "|" if "\n" in value else "'" if _LOOKS_LIKE_MORE.fullmatch(value) else None

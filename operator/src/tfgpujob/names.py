@@ -1,7 +1,7 @@
-"""Every label, annotation, condition type, reason and fixed name, in one place.
+"""Every label, annotation, condition type, reason and fixed name.
 
-What other people's tools match on (labels, condition types, reasons, container and port names) is API:
-it is added to, never renamed.
+What other tools match on (labels, condition types, reasons, container and port names) is API: it is added to, never
+renamed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHORT_NAME: Final = "tfj"
 CONTROLLER: Final = f"{GROUP}/operator"
 """The value of spec.managedBy that means this operator; absent means the same."""
 MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
-"""The value of spec.managedBy that leaves it to Kueue in which cluster the job runs."""
+"""The value of spec.managedBy with which Kueue chooses the cluster of the job."""
 FIELD_OWNER: Final = "tfgpu-operator"
 
 # Labels of pods and services.
@@ -31,14 +31,14 @@ LABEL_REPLICA_INDEX: Final = f"{GROUP}/replica-index"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 LABEL_REPLICA_RESTART: Final = f"{GROUP}/replica-restart"
 LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
-"""On a job: the LocalQueue of Kueue that it waits in."""
+"""On a job: its LocalQueue of Kueue."""
 LABEL_QUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
-"""On a job: the WorkloadPriorityClass that orders it there; else that of its pods does."""
+"""On a job: the WorkloadPriorityClass that orders it there; absent: its pods' PriorityClass."""
 PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
-"""On a job that MultiKueue has sent into this cluster: its Workload, which came with it. An annotation from Kueue 0.18
-on, before that a label."""
+"""On a job that MultiKueue has sent into this cluster: its Workload, which was sent with it. An annotation from Kueue
+0.18 on, before that a label."""
 LABEL_QUEUE_JOB_UID: Final = "kueue.x-k8s.io/job-uid"
-"""On a Workload: its job, which Kueue then names when that job preempts another."""
+"""On a Workload: the uid of its job, which Kueue reports when that job preempts another."""
 LABEL_APP_NAME: Final = "app.kubernetes.io/name"
 LABEL_APP_INSTANCE: Final = "app.kubernetes.io/instance"
 LABEL_APP_COMPONENT: Final = "app.kubernetes.io/component"
@@ -48,49 +48,49 @@ AVOID_VOLUNTARY_DISRUPTION: Final = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
-"""Annotations by which the cluster autoscaler and Karpenter leave a pod where it is."""
+"""Annotations that keep the cluster autoscaler and Karpenter from evicting a pod."""
 ANNOTATION_TRAINER_CONFIG: Final = f"{GROUP}/trainer-config"
 """spec.trainer as JSON on the pod; the downward API turns it into the trainer's config file."""
 
 ANNOTATION_OFF: Final = f"{GROUP}/protections-off"
-"""On the operator's Deployment: what its chart has left off of what keeps jobs of strangers apart, one a line."""
+"""On the operator's Deployment: protections against users' jobs that its chart has switched off, one a line."""
 ANNOTATION_POD_SETS: Final = f"{GROUP}/pod-sets"
-"""On a Workload: a digest of what it asks for, by which one of an earlier spec is told."""
+"""On a Workload: a digest of its requests, which differs if the Workload is from an earlier spec."""
 
 # Names inside a pod.
 CONTAINER: Final = "tensorflow"
 OWN_PROGRAMS_GROWTH: Final = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""The variable by which TensorFlow itself takes GPU memory as it needs it."""
+"""The variable that makes TensorFlow allocate GPU memory as it needs it."""
 GATE_CONTAINER: Final = "tfgpu-peer-gate"
 GATE_GAVE_UP: Final = 3
 """Exit code of the wait-for-peers init container when its peers did not resolve in time."""
 PORT_NAME: Final = "tensorflow"
 PORT: Final = 2222
 PROGRESS_PORT: Final = 8080
-"""Where the chief, and every other replica of the bundled trainer, answers GET /progress."""
+"""Port at which every replica of the bundled trainer answers GET /progress."""
 PROGRESS_TOKEN: Final = "TFGPU_PROGRESS_TOKEN"  # noqa: S105 (its name)
 """Environment variable with the token that GET /progress requires, in the header below."""
 PROGRESS_TOKEN_HEADER: Final = "X-Tfgpu-Token"  # noqa: S105 (its name)
 SUPERVISE: Final = "tfgpu-supervise"
-"""In front of the command of a program of one's own whose pods recover in place. The trainer's package has it."""
+"""Prefix of the command of a user's own program whose pods recover in place. The trainer's package has it."""
 RECOVERY_RESIZE: Final = "TFGPU_RECOVERY_RESIZE"
-"""The environment variable that lets a gang's leader take another number of workers."""
+"""Environment variable: a gang's leader accepts another number of workers."""
 RECOVERY_LEAST: Final = "TFGPU_RECOVERY_LEAST"
-"""The environment variable that says how few workers train on when others have left."""
+"""Environment variable: the fewest workers that continue when others have left."""
 RECOVERY_SPARES: Final = "TFGPU_RECOVERY_SPARES"
-"""The environment variable that says how many of the worker pods are spares."""
+"""Environment variable: how many of the worker pods are spares."""
 WORKERS_MIN: Final = "TFGPU_WORKERS_MIN"
-"""The environment variable that tells a chief that its workers come and go, and with how few it begins."""
+"""Environment variable of a chief whose workers join and leave: with how many it starts."""
 SHARED_PARTS: Final = "TFGPU_SHARED_PARTS"
-"""The environment variable of workers that predict, and come and go: each takes the next part that nobody has."""
+"""Environment variable of workers that predict, join and leave: each takes the next part that no other has."""
 RECOVERY_JOINS: Final = "TFGPU_RECOVERY_JOINS"
-"""The environment variable of a worker that is to join a gang which trains already."""
+"""Environment variable of a worker that joins a gang which is training."""
 REACHED_STEP: Final = "TFGPU_REACHED_STEP"
-"""The environment variable that tells a trainer which steps it does again."""
+"""Environment variable with the step that had been reached: steps up to it are repeated."""
 RECOVERY_PORT: Final = 8081
-"""Where the chief's or first worker's pod takes the others' word on a restart in place."""
+"""Port at which the chief's or first worker's pod coordinates a restart in place."""
 RECOVERY_TOKEN: Final = "TFGPU_RECOVERY_TOKEN"  # noqa: S105 (its name)
-"""The environment variable that only the pods of one attempt share."""
+"""Environment variable with a token that only the pods of one attempt share."""
 MAX_NAME_LENGTH: Final = 48
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME: Final = re.compile(NAME_PATTERN)
@@ -103,7 +103,7 @@ FETCH_CONTAINER: Final = "tfgpu-fetch-code"
 """The init container that fetches code from git."""
 GIT_VOLUME: Final = "tfgpu-git"
 GIT_DIR: Final = "/etc/tfgpu-git"
-"""Where the init container that fetches code finds its credentials."""
+"""Credentials of the init container that fetches code."""
 CODE_DIR: Final = "/code"
 MODELS_VOLUME: Final = "tfgpu-models"
 MODELS_DIR: Final = "/models"
@@ -125,7 +125,7 @@ class Role(StrEnum):
 
 
 ROLES: Final = tuple(Role)
-"""In their order. To iterate over an enumeration itself costs a call for each member."""
+"""In their order. Iterating over an enumeration is slower: it costs a call for each member."""
 
 
 class Strategy(StrEnum):
@@ -139,7 +139,7 @@ class Strategy(StrEnum):
 
 
 class Phase(StrEnum):
-    """status.phase: one word for a person; programs read the conditions."""
+    """status.phase: one word for people; programs read the conditions."""
 
     PENDING = "Pending"
     STARTING = "Starting"
@@ -222,5 +222,5 @@ class Reason(StrEnum):
 
 
 def port_name(number: int) -> str:
-    """The name of a task's port in its pod: those of further processes are numbered."""
+    """The name of a task's port in its pod: the ports of further processes are numbered."""
     return PORT_NAME if number == PORT else f"{PORT_NAME}-{number - PORT}"

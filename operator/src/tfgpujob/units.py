@@ -13,11 +13,11 @@ def duration(seconds: float) -> str:
 
 
 def hours(seconds: int) -> str:
-    """Hours with the digits that matter: 0.02, 3.5, 1240."""
+    """Hours with the significant digits: 0.02, 3.5, 1240."""
     value = seconds / 3600
     return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
-    """1 pod, 2 pods; `several` is the noun's plural where it is not formed with an s."""
+    """1 pod, 2 pods; `several` is a plural that is not formed with an s."""
     return f"{count} {noun if count == 1 else several or f'{noun}s'}"

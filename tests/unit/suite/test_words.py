@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests import figures
 
-CLEAN = tuple(f"operator/src/tfgpujob/{name}" for name in ("api", "client", "kube", "shell"))
+CLEAN = tuple(f"operator/src/tfgpujob/{name}" for name in ("api", "cli", "client", "convert", "describe", "kube", "local", "shell", "ui"))
 """Folders without one."""
 
 

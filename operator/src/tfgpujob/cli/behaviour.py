@@ -1,4 +1,4 @@
-"""How a job would behave, in plain sentences. Each says what a policy of `core` does; none decides anything."""
+"""How a job behaves, in plain sentences. Each describes a policy of `core`; none decides anything."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sentences(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _devices(spec: JobSpec, plan: Plan) -> dict[Role, int]:
-    """GPUs of a pod, or 1 for its CPU, of each role that trains in step."""
+    """GPUs of a pod, or 1 for its CPU, for each role that trains in step."""
     specs = replica_specs(spec)
     return {r: max(1, gpus(spec, r, specs[r])) for r in (Role.CHIEF, Role.WORKER) if r in plan.counts}
 
@@ -107,14 +107,14 @@ def _volumes(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _slices(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
-    """Other resources than a whole GPU of NVIDIA's."""
+    """GPU resources other than a whole NVIDIA GPU."""
     resource, specs = spec.gpu.resource_name, replica_specs(spec)
     if resource != GpuSpec().resource_name and any(gpus(spec, role, specs[role]) for role in plan.counts):
         yield "GPUs", f"Pods ask for {resource}. GPU time counts these, whatever share of a GPU each is."
 
 
 def _gpu_memory(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """What spec.gpu.memory does for a program that is not the trainer."""
+    """What spec.gpu.memory does for a program other than the trainer."""
     memory = spec.gpu.memory
     if memory.growth:
         yield "GPU memory", "TensorFlow takes it as it is needed: TF_FORCE_GPU_ALLOW_GROWTH is set for your program."
@@ -131,7 +131,7 @@ def _gpu_memory(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _own_program(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """What is asked of a program that is started again in its pod."""
+    """Requirements on a program that is restarted in its pod."""
     if in_place.supervises(spec, Role.WORKER):
         stops = "At SIGTERM it must stop after a step, save and exit with 143"
         why = "start again in its pod, with the TF_CONFIG of its next round"
@@ -139,7 +139,7 @@ def _own_program(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
-    """What an elastic job makes of a lack of room."""
+    """What an elastic job does when capacity is missing."""
     if plan.members.spares:
         pods = counted(plan.members.spares, "spare pod more", "spare pods more")
         yield "start", f"Nobody waits for {pods}, which hold their GPUs beside the others (runPolicy.spares)."

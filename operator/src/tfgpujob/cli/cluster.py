@@ -1,4 +1,4 @@
-"""What the verbs that talk to a cluster share: which cluster, which job, and what its errors mean."""
+"""What the verbs for a cluster share: options, the connection, and explained errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfgpujob.kube import paths
 _UNCHECKED = re.compile(
     r", <nil>: Invalid value: null: some validation rules were not checked.{0,100}?to complete validation"
 )
-"""What an API server adds to each error of a schema. It names no field."""
+"""What an API server adds to each schema error. It names no field."""
 _FIXES = {401: "log in again", 403: "ask an administrator for the role edit in this namespace"}
 
 
@@ -53,7 +53,7 @@ def connected(context: str | None, namespace: str | None) -> Iterator[Client]:
 @contextmanager
 def errors_explained() -> Iterator[None]:
     """Errors of a client end `tfgpu` with one line and the right exit code."""
-    # It says that a file is missing, which the error says too.
+    # The client logs that a file is missing; the error says so too.
     logging.getLogger("kubernetes").addHandler(logging.NullHandler())
     try:
         yield
@@ -66,8 +66,7 @@ def errors_explained() -> Iterator[None]:
 
 
 def refuse_elsewhere(client: Client, name: str) -> None:
-    """Raises CliError for a job whose pods are in another cluster: there would be nothing to show, for as long as it
-    runs."""
+    """Raises CliError for a job whose pods are in another cluster: nothing could be shown while it runs."""
     if is_dispatched(client.get(name).raw):
         problem = f"{name} is run by MultiKueue in another cluster, and its pods are there"
         raise CliError(problem, f"tfgpu describe {name} says how to find it; ask there with --context")
@@ -94,7 +93,7 @@ def _explained(error: ApiError) -> CliError:
 
 
 def _complete_name(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of the jobs there are; none when the cluster does not answer."""
+    """Names of existing jobs; none when the cluster does not answer."""
     try:
         with Client(context=context.params.get("context"), namespace=context.params.get("namespace")) as client:
             return [CompletionItem(job.name) for job in client.list() if job.name.startswith(incomplete)]
@@ -111,7 +110,7 @@ def _checked_namespace(_context: click.Context, _parameter: click.Parameter, val
 
 
 def _checked(value: str | None, problem: str, fix: str) -> str | None:
-    """Before anything is asked of a cluster."""
+    """Checked before any request."""
     try:
         return value if value is None else paths.checked(value)
     except InvalidNameError as error:

@@ -1,4 +1,4 @@
-"""The `tfgpu` command: finds the verb, runs it, and turns whatever happens into one line and an exit code."""
+"""The `tfgpu` command: finds the verb, runs it, and turns every error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfgpujob.exits import CliError, Exit
 from tfgpujob.printable import printable
 
 _NUMBERS: Final = {"a valid integer range": "a whole number", "a valid float range": "a number"}
-"""What click calls them."""
+"""click's names for them."""
 
 
 _WHOLE_SENTENCE: Final = 200
@@ -30,7 +30,7 @@ _WHOLE_SENTENCE: Final = 200
 
 @contextmanager
 def _interrupt_ends() -> Iterator[None]:
-    """^C ends the process at once: a KeyboardInterrupt in an import comes out as whatever the module makes of it."""
+    """^C ends the process at once: a KeyboardInterrupt during an import may be raised as another exception."""
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -42,7 +42,7 @@ def _interrupt_ends() -> Iterator[None]:
 
 
 class _Verbs(click.Group):
-    """Loads a verb only when it is called: `tfgpu explain` must not wait for the Kubernetes client to be imported."""
+    """Loads a verb only when it is called: `tfgpu explain` must not wait for the import of the Kubernetes client."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -112,13 +112,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as leaving:
         if leaving.code != 1:
             raise
-        # click's own way out of a broken pipe, and the only one that it takes without standalone mode.
+        # Raised as click does for a broken pipe: the only way without standalone mode.
         return _seen_enough()
     return int(code or Exit.OK)
 
 
 def _seen_enough() -> int:
-    """The reader, such as `head`, is gone. Python would complain again when it flushes at its end."""
+    """The reader, such as `head`, has closed the pipe. Python would report it again when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return int(Exit.OK)
 
@@ -145,7 +145,7 @@ def _usage(error: click.ClickException, program: str) -> str:
 
 
 def _takes_arguments(context: click.Context) -> bool:
-    """Whether the verb hands what is after -- to a script."""
+    """True if the verb passes the arguments after -- to a script."""
     return any(one.type is click.UNPROCESSED for one in context.command.params)
 
 

@@ -1,4 +1,4 @@
-"""What would become of a job on so many free GPUs, in one sentence or two. Pure: no cluster is asked."""
+"""How a job behaves on a number of free GPUs, in one or two sentences. Pure, without a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfgpujob.units import counted, duration
 
 
 def on_gpus(spec: JobSpec, plan: Plan, count: int) -> Iterator[tuple[str, str]]:
-    """(topic, sentence). An evaluator is left out: nobody waits for one."""
+    """(topic, sentence). An evaluator is left out: no replica waits for it."""
     topic, specs, wanted = f"on {counted(count, 'GPU')}", replica_specs(spec), plan.counts.get(Role.WORKER, 0)
     each = gpus(spec, Role.WORKER, specs[Role.WORKER]) if wanted else 0
     others = sum(

@@ -1,4 +1,4 @@
-"""Options that several verbs share, so that they are spelled and explained once."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def output_option(*forms: Format) -> Callable[[Callable[..., Any]], Callable[...
 
 
 job_file = click.argument("file", metavar="JOB.YAML", type=click.Path(allow_dash=True))
-"""The file that holds one TFGPUJob, perhaps among other objects; `-` is standard input."""
+"""A file with one TFGPUJob, perhaps among other objects; `-` is standard input."""
 
 requirements = click.option(
     "--requirements",
     type=click.Path(path_type=Path),
     help="A Python file's job: pip's requirements file, which is installed before it starts.",
 )
-"""What the option names goes into the job by `required`."""
+"""`required` reads the file into the job."""
 
 
 def required(file: Path) -> list[str]:
-    """spec.trainer.requirements of that file. Raises CliError."""
+    """spec.trainer.requirements from that file. Raises CliError."""
     try:
         found = requirement_lines(file)
     except OSError as error:

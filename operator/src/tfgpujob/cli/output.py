@@ -1,4 +1,4 @@
-"""What people and programs read: tables, colours, JSON and YAML, units, and a line that shows progress."""
+"""Output for people and programs: tables, colours, JSON and YAML, units, and a progress line."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class Format(StrEnum):
 
 
 def colours(stream: TextIO) -> bool:
-    """Whether to colour: only on a terminal, and never with NO_COLOR (https://no-color.org)."""
+    """True on a terminal, unless NO_COLOR is set (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def coloured(text: str, colour: str, stream: TextIO | None = None, *, bold: bool = False) -> str:
-    """The text in a colour of `click.style`, where the stream takes colours; standard output if None."""
+    """The text in a colour of `click.style`, if the stream shows colours; standard output if None."""
     return click.style(text, fg=colour, bold=bold or None) if colours(stream or sys.stdout) else text
 
 
 def log_line(text: str) -> str:
-    """A line of a log, as a terminal shows it at its end: progress bars write over what they wrote before."""
+    """The final state of a log line on a terminal, where progress bars overwrite themselves."""
     line = printable(text.rstrip("\r").rpartition("\r")[2], colours=True)
     return f"{line}{_NO_COLOUR}" if "\x1b" in line else line
 
 
 def data(value: Any, form: Format) -> str:
-    """A value of plain dicts and lists as JSON or YAML, for programs. What a terminal would obey is escaped."""
+    """A value of plain dicts and lists as JSON or YAML, for programs. Control characters are escaped."""
     if form is not Format.YAML:
         return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, indent=2, ensure_ascii=False))
     text = _yaml(value, as_it_is=True)
@@ -70,7 +70,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def sentences_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose last column is sentences: on a terminal they are folded, so that they stay in their column."""
+    """A table whose last column has sentences: on a terminal they are wrapped within their column."""
     before = [max(len(click.unstyle(line[i])) for line in (headers, *rows)) for i in range(len(headers) - 1)]
     width = shutil.get_terminal_size().columns - sum(before) - len(before) * len(_COLUMN_GAP)
     folded: list[Sequence[str]] = []
@@ -94,7 +94,7 @@ def size(count: float) -> str:
 
 
 class StatusLine:
-    """One line on standard error that is written over. Silent where that is no terminal, so that logs stay clean."""
+    """A line on standard error that is overwritten. Silent if that is no terminal, so that logs stay clean."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -103,14 +103,14 @@ class StatusLine:
     def show(self, text: str) -> None:
         """Replace the line."""
         if self._stream.isatty():
-            # A longer one goes on in the next line, where nobody takes it away.
+            # A longer line would wrap, and the rest could not be erased.
             line = printable(" ".join(text.split()))[: shutil.get_terminal_size().columns - 1]
             self._stream.write(f"\r\x1b[K{line}")
             self._stream.flush()
             self._shown = True
 
     def clear(self) -> None:
-        """Take the line away, before other output and at the end."""
+        """Erase the line, before other output and at the end."""
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

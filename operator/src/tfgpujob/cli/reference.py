@@ -1,4 +1,4 @@
-"""docs/reference/cli.md, from the commands themselves: `python -m tfgpujob.cli.reference --write`."""
+"""docs/reference/cli.md, generated from the commands: `python -m tfgpujob.cli.reference --write`."""
 
 from __future__ import annotations
 

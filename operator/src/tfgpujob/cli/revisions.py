@@ -1,4 +1,4 @@
-"""A branch or a tag in a job file becomes the commit that it stands for now, by git on this machine."""
+"""Replaces a branch or a tag in a job file by its current commit, with git on this machine."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _COMMIT: Final = re.compile("[0-9a-f]{40}")
 _URL: Final = re.compile(r"https?://[^/@\s]+/\S+")
 _REVISION: Final = re.compile(r"[^-]\S*")
 _LAST: Final = "^{}"
-"""Behind an annotated tag: the commit that it stands for."""
+"""Suffix for the commit of an annotated tag."""
 
 
 def pinned(job: Object, say: Callable[[str], None]) -> Object:
-    """The job with a full commit where it names a branch or a tag; what is not so written stays. Raises CliError."""
+    """The job with full commits instead of branches and tags; other values are kept. Raises CliError."""
     git: Any = job
     for key in ("spec", "trainer", "code", "git"):
         git = git.get(key) if isinstance(git, dict) else None
     if not isinstance(git, dict) or not isinstance(git.get("url"), str) or not isinstance(git.get("revision"), str):
         return job
     url, revision = git["url"], git["revision"]
-    # Before git is given it: an option, or another transport, would run commands here, and anybody on this machine
-    # sees a password in a process's arguments.
+    # Checked before git gets it: an option, or another transport, would run commands here, and other users of this
+    # machine see a password in a process's arguments.
     if _COMMIT.fullmatch(revision) or not _URL.fullmatch(url) or not _REVISION.fullmatch(revision):
         return job
     commit = _commit(url, revision)
@@ -41,7 +41,7 @@ def pinned(job: Object, say: Callable[[str], None]) -> Object:
 
 
 def _commit(url: str, revision: str) -> str:
-    """What `git ls-remote` says. A branch goes before a tag of its name, as in git checkout."""
+    """The commit by `git ls-remote`. A branch takes precedence over a tag of the same name, as in git checkout."""
     full = [f"{revision}{_LAST}", revision]
     names = [f"refs/heads/{revision}", f"refs/tags/{revision}{_LAST}", f"refs/tags/{revision}", *full]
     fix = "write the full commit that git rev-parse HEAD prints"

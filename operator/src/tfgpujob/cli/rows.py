@@ -25,7 +25,7 @@ _WIDE = ("STRATEGY", "ATTEMPT", "RESTARTS", "STEP", "LOSS", "EXAMPLES/S", "CHECK
 
 
 def show(jobs: Sequence[Job], form: Format, *, namespaces: bool = False) -> None:
-    """Print the jobs. JSON and YAML give the objects themselves, in a List as kubectl's."""
+    """Print the jobs. JSON and YAML have the objects themselves, in a List like kubectl's."""
     if form in {Format.JSON, Format.YAML}:
         click.echo(data({"apiVersion": "v1", "kind": "List", "items": [job.raw for job in jobs]}, form))
         return
@@ -35,7 +35,7 @@ def show(jobs: Sequence[Job], form: Format, *, namespaces: bool = False) -> None
 
 
 def row(job: Job, *, namespace: bool = False, wide: bool = False) -> list[str]:
-    """The cells of one job; `-` for what is not known."""
+    """The cells of one job; `-` for unknown values."""
     status = job.status
     progress = status.progress
     phase = _phase(job)
@@ -71,7 +71,7 @@ def row(job: Job, *, namespace: bool = False, wide: bool = False) -> list[str]:
 
 
 def _phase(job: Job) -> str:
-    """With what keeps a job that is not accepted: it would look as if it only had to wait."""
+    """With the reason for a job that is not accepted, which would otherwise seem only to wait."""
     phase = str(job.status.phase or "-")
     return f"{phase} ({job.refusal.reason})" if job.refusal and not job.finished else phase
 

@@ -1,4 +1,4 @@
-"""What a person sees of a local run: the leading replica's words, what restarts, and a line of progress."""
+"""Output of a local run: the lines of the leading replica, restarts, and a progress line."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tfgpujob.describe.progress_words import progress_words
 _COLOURS: Final = ("cyan", "magenta", "green", "blue", "yellow")
 _TRAINER: Final = "tfgpu-train: "
 _FOR_LOGS: Final = (f"{_TRAINER}goodput ", f"{_TRAINER}weights sha256 ")
-"""Figures for those who look for them."""
+"""Lines with figures that are only written to the log."""
 _BAR: Final = 20
 
 
 class Screen:
-    """`replicas` in the order of the plan; `lead` is whose words stand for all, as all train the same model.
+    """`replicas` in the order of the plan. Only the lines of `lead` are shown, as all train the same model.
 
-    `everything` shows each line of each replica: always so for a user's own command, whose lines we can't tell apart.
-    `script` shows all lines of the leading replica: what a script prints is meant to be read.
+    `everything` shows each line of each replica: always for a user's own command, whose lines are unknown. `script`
+    shows all lines of the leading replica, because a script prints for its user.
     """
 
     def __init__(self, replicas: Sequence[str], lead: str, *, everything: bool, script: bool = False) -> None:
@@ -58,8 +58,8 @@ class Screen:
 
     def _write(self, line: str) -> None:
         self._progress.clear()
-        # Whoever reads, such as `head`, may have seen enough, or a file's disk is full: the job goes on, and its logs
-        # have it all.
+        # The reader, such as `head`, may have closed the pipe, or a disk is full: the job continues, and its logs are
+        # complete.
         with suppress(OSError):
             click.echo(line)
         if self._line:
@@ -74,7 +74,7 @@ class Screen:
 
 
 def progress_line(record: Mapping[str, Any]) -> str:
-    """`[#####.....] step 60/240, …`; without the bar where the number of steps is not known."""
+    """`[#####.....] step 60/240, …`; without the bar if the number of steps is unknown."""
     if not record.get("steps"):
         return progress_words(record)
     bar = "#" * (_BAR * int(record["step"]) // int(record["steps"]))

@@ -1,4 +1,4 @@
-"""The verbs of `tfgpu`, one a file: its `click` command called `command`, and its PLACE in the help.
+"""The verbs of `tfgpu`, one in each file, which has the `click` command `command` and its PLACE in the help.
 
 A file here is a verb; nothing else lists them.
 """
@@ -21,11 +21,11 @@ class Heading(StrEnum):
 
 
 Place = tuple[Heading, int]
-"""The heading of a verb, and where it stands under it: in the order of these numbers."""
+"""The heading of a verb, and a number that orders the verbs below it."""
 
 
 def names() -> list[str]:
-    """Every verb. Imports none, as a verb may import the Kubernetes client."""
+    """Every verb. Imports none, because a verb may import the Kubernetes client."""
     return [module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)]
 
 

@@ -35,8 +35,8 @@ _SUFFIXES = {".yaml", ".yml", ".json"}
 def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
     """Convert Kubeflow TFJobs, in files or whole folders.
 
-    A note for each thing that changes meaning stands as a comment above each job. Other objects are taken over as
-    they are. Exit code 2: a job was refused or a file is no YAML; all others were converted.
+    A comment above each job notes what has another meaning. Other objects are copied unchanged. Exit code 2: a job was
+    refused or a file is not YAML; all others were converted.
     """
     counts: Counter[Effect] = Counter()
     jobs = 0
@@ -74,7 +74,7 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
 
 
 def _files(given: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """Each file, and where it goes below --directory."""
+    """Each file, and its place below --directory."""
     for name in given:
         path = Path(name)
         if not path.is_dir():

@@ -29,11 +29,11 @@ _ABSENT: Final = 404
 @click.option("--image", help="With Python in it. [default: the job's own]")
 @cluster_options
 def command(source: str, target: Path, *, image: str | None, context: str | None, namespace: str | None) -> None:
-    """Copy a file or folder that a job has written to this machine, also when the job has ended.
+    """Copy a file or folder of a job to this machine, also after its end.
 
     PATH is relative to the folder that a script runs in, or else to the output directory, or begins with / as the job's
-    pods see it. TARGET is a folder that is there, or a new name. A small pod beside the job's volume reads it, which is
-    made with your rights: they must include pods and pods/portforward.
+    pods see it. TARGET is an existing folder, or a new name. A small pod reads the job's volume. It is created with
+    your rights, which must include pods and pods/portforward.
     """
     name, colon, path = source.partition(":")
     if not (name and colon and path.strip("/")):

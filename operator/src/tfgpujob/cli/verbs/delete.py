@@ -20,7 +20,7 @@ PLACE: Final = Heading.IN_A_CLUSTER, 120
 @click.option("--keep-pods", is_flag=True, help="Leave its pods and its service as they are.")
 @cluster_verb
 def command(client: Client, names: Sequence[str], *, keep_pods: bool) -> None:
-    """Delete jobs with their pods. One that is not there does not keep the others."""
+    """Delete jobs with their pods. If one does not exist, the others are still deleted."""
     absent: ApiError | None = None
     for name in names:
         try:

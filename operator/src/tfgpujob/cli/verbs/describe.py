@@ -20,7 +20,7 @@ PLACE: Final = Heading.IN_A_CLUSTER, 40
 @job_name
 @cluster_verb
 def command(client: Client, name: str) -> None:
-    """Say what a job does, why it waits, what went wrong, and what to do next."""
+    """Show what a job does, why it waits, what went wrong, and what to do next."""
     job = client.get(name)
     page = describe(job.raw, client.pods(name), client.events(name), client.nodes(), datetime.now(UTC))
     click.echo(printable(page))

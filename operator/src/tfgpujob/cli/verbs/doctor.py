@@ -1,4 +1,4 @@
-"""`tfgpu doctor`: what is wrong with an installation, with this machine, or with the GPUs of a node."""
+"""`tfgpu doctor`: problems of an installation, of this machine, or of the GPUs of a node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DNS: Final = {"labelSelector": "k8s-app=kube-dns"}
 _DEFINITION: Final = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{names.PLURAL}.{names.GROUP}"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _NOT_MINE: Final = frozenset({401, 403, 404})
-"""Not allowed, or not served: nothing to look at."""
+"""Not permitted, or not served: nothing to check."""
 _NEEDS: Final = (
     ("create", "", "pods", ""),
     ("delete", "", "pods", ""),
@@ -46,16 +46,16 @@ _NEEDS: Final = (
     ("update", names.GROUP, names.PLURAL, "status"),
 )
 _POLICIES: Final = tuple((verb, "networking.k8s.io", "networkpolicies", "") for verb in ("list", "create"))
-"""Needed too where jobs get a NetworkPolicy each."""
+"""Also needed if jobs get a NetworkPolicy each."""
 _DEVICES: Final = tuple((verb, "resource.k8s.io", "resourceclaimtemplates", "") for verb in ("get", "create"))
-"""Needed too where jobs may have GPUs by spec.gpu.claim."""
+"""Also needed if jobs may have GPUs by spec.gpu.claim."""
 _CLAIMS: Final = tuple((verb, "", "persistentvolumeclaims", "") for verb in ("get", "create"))
-"""Needed too where jobs may have volumeClaimTemplates."""
+"""Also needed if jobs may have volumeClaimTemplates."""
 _KUEUE: Final = (
     *((verb, "kueue.x-k8s.io", "workloads", "") for verb in ("list", "create", "delete")),
     ("update", "kueue.x-k8s.io", "workloads", "status"),
 )
-"""Needed too where jobs wait in Kueue's queues."""
+"""Also needed if jobs wait in Kueue's queues."""
 
 
 @click.command()
@@ -85,12 +85,12 @@ def command(
     context: str | None,
     namespace: str | None,
 ) -> int:
-    """Say what is wrong with the installation in the cluster, with this machine, or with the GPUs of a node, and the
-    fix for each.
+    """Report problems of the installation in the cluster, of this machine, or of the GPUs of a node, with the fix for
+    each.
 
-    What you may not read is not looked at. A job is sent on trial, with the server's dry run, into your namespace.
-    With --gpu, a pod in your namespace computes on one GPU, or COUNT of one node, for some ten seconds, and is deleted.
-    Exit code 0 when nothing stops jobs from running.
+    What you may not read is skipped. A job is sent to your namespace as a server-side dry run. With --gpu, a pod in
+    your namespace computes on one GPU, or COUNT of one node, for about ten seconds, and is deleted. Exit code 0 when
+    nothing stops jobs from running.
     """
     if local and gpu:
         raise CliError("--local looks at this machine, and --gpu at a node", "use one of them")
@@ -113,7 +113,7 @@ def command(
 
 
 def _tried(client: Client, image: str, gpus: int, node: str | None, seconds: float) -> GpuCheck:
-    """The pod that has computed on the GPUs, and what it has found."""
+    """The result of the pod that computes on the GPUs."""
     progress = StatusLine()
     states = client.check_gpus(image=image, gpus=gpus, node=node, timeout_seconds=seconds)
     with left_once(), closing(states):
@@ -130,7 +130,7 @@ def _tried(client: Client, image: str, gpus: int, node: str | None, seconds: flo
 
 
 def _trainer_image(client: Client) -> str:
-    """What jobs without an image of their own get."""
+    """The image of jobs without an image of their own."""
     for deployment in _items(client, "/apis/apps/v1/deployments", _OPERATOR) or ():
         if image := _environment(deployment).get("TRAINER_IMAGE"):
             return image
@@ -149,7 +149,7 @@ def _show_gpus(node: str, facts: Object) -> None:
 
 
 def _show(found: Sequence[Finding], whose: str, form: Format, facts: Object | None = None) -> None:
-    """`facts`: what else JSON has beside the problems."""
+    """`facts`: what JSON has in addition to the problems."""
     if form is Format.JSON:
         click.echo(data({**(facts or {}), "problems": [asdict(finding) for finding in found]}, form))
         return
@@ -196,7 +196,7 @@ def _items(client: Client, path: str, query: Mapping[str, str] | None = None) ->
 
 
 def _object(client: Client, path: str) -> Object | None:
-    """Empty if it is not there, None if it may not be read."""
+    """Empty if it does not exist, None if it may not be read."""
     try:
         return client.ask(path)
     except ApiError as error:
@@ -216,7 +216,7 @@ def _lease(deployment: Object) -> str:
 
 
 def _denied(client: Client, deployment: Object) -> Iterator[str]:
-    """What the operator needs in the namespaces that it watches, and may not do."""
+    """Permissions that the operator needs in its namespaces and does not have."""
     account = deployment["spec"]["template"]["spec"].get("serviceAccountName") or "default"
     user = f"system:serviceaccount:{deployment['metadata']['namespace']}:{account}"
     settings = _environment(deployment)
@@ -249,7 +249,7 @@ def _denied(client: Client, deployment: Object) -> Iterator[str]:
 
 
 def _trial_job(namespace: str) -> Object:
-    """Only what a webhook has no reason to touch, and no default would change."""
+    """Only fields that no webhook has a reason to change and that have no default."""
     trainer = {"entrypoint": "digits", "globalBatchSize": 128, "epochs": 20, "params": {"units": 64}}
     return {
         "apiVersion": names.API_VERSION,
@@ -260,7 +260,7 @@ def _trial_job(namespace: str) -> Object:
 
 
 def _trial(client: Client, sent: Object) -> tuple[Object | None, str]:
-    """The job as the server would store it, or its words of refusal; neither if it may not be tried."""
+    """The job as the server would store it, or the message of its refusal; neither if a dry run is not permitted."""
     try:
         return client.ask(paths.jobs(client.namespace), query={"dryRun": "All"}, body=sent), ""
     except ApiError as error:

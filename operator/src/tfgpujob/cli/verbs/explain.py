@@ -1,4 +1,4 @@
-"""`tfgpu explain`: what would come of a job, and how it would behave, without a cluster."""
+"""`tfgpu explain`: the pods of a job, and how it would behave, without a cluster."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 )
 @options.output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
 def command(file: str, workers: int | None, gpus: int | None, free: tuple[int, ...], form: Format) -> None:
-    """Say what would come of each job in the file: pods, TF_CONFIG, warnings, how it behaves.
+    """Show what each job in the file would become: pods, TF_CONFIG, warnings, behaviour.
 
-    Asks no cluster. A job that the operator would refuse is refused with the same words and exit code 2.
+    Needs no cluster. A job that the operator would refuse is refused with the same message and exit code 2.
     -o wide shows every TF_CONFIG, -o yaml the objects themselves. --free may be given several times.
     """
     if file.endswith(".py"):
-        # As `submit` names it, without the digest: files that --with would add are not known here.
+        # The name that `submit` uses, without the digest: the files of --with are unknown here.
         code = {"configMap": {"name": f"{job_name(Path(file))}-code"}}
         found: Sequence[JobFile] = [
             job_of_script(file, workers=workers or 1, gpus=1 if gpus is None else gpus, trainer={"code": code})
@@ -103,7 +103,7 @@ def _image(image: str) -> str:
 
 
 def _tf_config(pods: tuple[Object, ...], *, every: bool) -> str:
-    """Of the first pod of each role, or of every pod."""
+    """TF_CONFIG of the first pod of each role, or of every pod."""
     shown: dict[str, str] = {}
     for pod in pods:
         key = pod["metadata"]["name"] if every else pod["metadata"]["labels"][names.LABEL_REPLICA_TYPE]

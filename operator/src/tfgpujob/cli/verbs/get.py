@@ -21,7 +21,7 @@ PLACE: Final = Heading.IN_A_CLUSTER, 30
 @output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
 @cluster_verb
 def command(client: Client, name: str, form: Format) -> None:
-    """Show one job in a line, or whole as JSON or YAML."""
+    """Show one job as a line, or whole as JSON or YAML."""
     job = client.get(name)
     if form in {Format.JSON, Format.YAML}:
         click.echo(data(job.raw, form))

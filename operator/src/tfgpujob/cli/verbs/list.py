@@ -1,4 +1,4 @@
-"""`tfgpu list`: all jobs, of a cluster or of this machine."""
+"""`tfgpu list`: all jobs of a cluster, or all runs of this machine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _show_local(form: Format) -> None:
 
 
 def _state(folder: Folder, job: Object) -> list[str]:
-    """Its phase, the step after which it was saved last, and its strategy."""
+    """Its phase, the step of its last save, and its strategy."""
     phase = str((job.get("status") or {}).get("phase") or "Pending")
     if phase not in _ENDED:
         phase = "Running" if folder.is_running() else "Stopped"

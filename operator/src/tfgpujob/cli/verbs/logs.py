@@ -1,4 +1,4 @@
-"""`tfgpu logs`: what all replicas print."""
+"""`tfgpu logs`: the logs of all replicas."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def command(
     no_prefix: bool,
     as_json: bool,
 ) -> None:
-    """Print the logs of all replicas, each in its colour."""
+    """Print the logs of all replicas, each in its own colour."""
     refuse_elsewhere(client, name)
     printed, text = False, _Text(prefix=not no_prefix, as_json=as_json)
     for lines in client.log_batches(name, follow=follow, tail=tail, role=role, index=index):
@@ -50,13 +50,13 @@ def command(
 
 
 class _Text:
-    """Lines as they are shown. One that is too long to be held comes in pieces."""
+    """Prints lines. One that is too long arrives in pieces."""
 
     def __init__(self, *, prefix: bool, as_json: bool) -> None:
         self._prefix, self._as_json = prefix, as_json
         self._terminal = sys.stdout.isatty()
         self._unfinished = ""
-        """The pod whose line has not come to its end."""
+        """The pod whose line is incomplete."""
 
     def of(self, line: LogLine) -> str:
         goes_on = self._unfinished == line.pod

@@ -22,7 +22,7 @@ PLACE: Final = Heading.IN_A_CLUSTER, 110
 def command(client: Client, name: str, timeout_seconds: float | None) -> None:
     """Stop all pods and start them again, from the last checkpoint, with the code that the job was submitted with.
 
-    A job that has finished is deleted and created again: its pods and their logs go.
+    A finished job is deleted and created again; its pods and their logs are deleted.
     """
     try:
         job = client.restart(name, timeout_seconds=timeout_seconds)
@@ -33,7 +33,7 @@ def command(client: Client, name: str, timeout_seconds: float | None) -> None:
 
 
 def _code(job: Object) -> str:
-    """Which code it runs, where that is fixed by the job: a file that was changed meanwhile is not sent."""
+    """The code that the job runs, if the job fixes it: later changes of the file are not sent."""
     code = (job["spec"].get("trainer") or {}).get("code") or {}
     if "configMap" in code:
         return ", with the code that it was submitted with; tfgpu submit FILE --replace sends a changed file"

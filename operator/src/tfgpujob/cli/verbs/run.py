@@ -65,8 +65,8 @@ def command(
 
     Planner, TF_CONFIG, restart rules and trainer are the same. ^C saves a checkpoint and stops; --resume continues,
     with the result of a run that was not stopped. A job without spec.trainer runs the command of its template, or the
-    one after --. A Python file that builds, compiles and calls fit() needs no job file; arguments after -- are passed
-    to it.
+    one after --. A Python file that builds and compiles a model and calls fit() needs no job file; arguments after --
+    are passed to it.
     """
     if not local:
         raise CliError("run is for this machine", "add --local")
@@ -88,7 +88,7 @@ def command(
     own_command = () if is_python else command_line
     plan = preflight.check(job_file, code_directory, own_command)
     before = _open(folder, name, resume=resume, fresh=fresh)
-    if fresh:  # the code of a ConfigMap was unpacked into what is set aside now
+    if fresh:  # the ConfigMap's code was unpacked into the folder that was just renamed
         code_directory = preflight.code_folder(job_file, code, beside, folder.scratch)
     here = Here(
         folder=folder,
@@ -116,7 +116,7 @@ def command(
 async def _run(job: Object, here: Here, screen: Screen, again: str, *, ui: bool) -> Exit:
     if not ui:
         return await Session(job, here, screen, again).run()
-    # Here, as the client of a cluster takes a second to import.
+    # Imported here, because the client of a cluster takes a second to import.
     from tfgpujob.ui.server import serving  # noqa: PLC0415
     from tfgpujob.ui.sources import LocalRuns  # noqa: PLC0415
 
@@ -127,7 +127,7 @@ async def _run(job: Object, here: Here, screen: Screen, again: str, *, ui: bool)
 
 
 def _open(folder: Folder, name: str, *, resume: bool, fresh: bool) -> Object | None:
-    """The run to continue, or None. Raises CliError if the folder holds one and neither flag says what to do."""
+    """The run to continue, or None. Raises CliError if the folder has one and neither flag is set."""
     if resume and not folder.holds_a_run():
         raise CliError(f"{folder.shown()} holds no run to resume", "leave --resume out, or name its folder with --dir")
     if not resume and not fresh and folder.holds_a_run():
@@ -181,7 +181,7 @@ def _job_of_yaml(file: str, own: Mapping[str, object]) -> JobFile:
 def _job_of_script(
     file: Path, workers: int, gpus: int | None, requirements: Path | None, args: Sequence[str]
 ) -> JobFile:
-    """A job that runs the Python file, in whose folder its other files are. Raises CliError for a module."""
+    """A job that runs the Python file in its folder. Raises CliError for a module."""
     trainer: dict[str, Any] = {} if requirements is None else {"requirements": options.required(requirements)}
     if args:
         trainer["args"] = list(args)

@@ -20,12 +20,11 @@ PLACE: Final = Heading.IN_A_CLUSTER, 95
 @click.option("--workers", type=click.IntRange(min=1), required=True, help="The new number of workers.")
 @cluster_verb
 def command(client: Client, name: str, workers: int) -> None:
-    """Go on with another number of workers.
+    """Continue with another number of workers.
 
-    An elastic job (worker.minReplicas, worker.maxReplicas) does so while it runs: with runPolicy.recovery InPlace,
-    under ParameterServer and where it predicts, the pods that stay are not touched. Else all continue from a
-    checkpoint.
-    Any other job must be suspended.
+    An elastic job (worker.minReplicas, worker.maxReplicas) is resized while it runs: with runPolicy.recovery InPlace,
+    under ParameterServer and in mode predict, the other pods keep running. Otherwise all restart from a checkpoint. Any
+    other job must be suspended.
     """
     job = client.get(name)
     spec = job.spec

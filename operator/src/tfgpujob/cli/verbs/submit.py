@@ -62,8 +62,8 @@ def command(
 ) -> None:
     """Create the jobs of a YAML file, or one of a Python file: with model() and data(split), or a script with fit().
 
-    The Python file goes into a ConfigMap that belongs to the job. So does what --with names: a folder comes with all
-    that is in it, as /code/FOLDER, and a wheel is installed. What is after -- are the arguments of a script.
+    The Python file and the files of --with are stored in a ConfigMap that belongs to the job: a folder with all its
+    files, as /code/FOLDER; a wheel is installed. What is after -- are the arguments of a script.
     """
     made = _of_python(Path(file), **flags) if file.endswith(".py") else None
     if made and dry_run:
@@ -95,7 +95,7 @@ def command(
 
 
 def _warn(spec: JobSpec) -> None:
-    """What `tfgpu explain` warns of, but for the missing claim, of which the option that sets it is named."""
+    """The warnings of `tfgpu explain`. The one about a missing claim names the option that sets it."""
     for text in warnings(spec):
         if text != NO_CLAIM:
             click.echo(f"warning: {text}", err=True)
@@ -178,9 +178,9 @@ def _of_python(
 
 
 def _fields(file: Path, batch: int | None, epochs: int, params: Sequence[str], args: Sequence[str]) -> dict[str, Any]:
-    """How long and with what batches a module trains, or what a script is given.
+    """Fields for how long and with what batches a module trains, or the arguments of a script.
 
-    Raises CliError for what the file says itself, or has no use for.
+    Raises CliError for options that the file sets itself, or does not use.
     """
     if kind_of_file(str(file)) is Kind.MODULE:
         if args:

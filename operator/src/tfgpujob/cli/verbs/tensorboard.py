@@ -48,9 +48,9 @@ def command(
 ) -> None:
     """Show the curves of a job in a browser, until ^C.
 
-    A small pod beside the job's volume runs TensorBoard from the job's image, and a port of this machine leads to it.
-    The pod is made with your rights, which must include pods and pods/portforward, and goes with ^C, with the job, or
-    after 8 hours.
+    A small pod runs TensorBoard from the job's image on the job's volume, and a port of this machine is forwarded to
+    it. The pod is created with your rights, which must include pods and pods/portforward. It is deleted with ^C, with
+    the job, or after 8 hours.
     """
     if local or directory is not None:
         _local(directory or RUNS / name, port)
@@ -70,9 +70,9 @@ def command(
 
 @contextmanager
 def left_once() -> Iterator[None]:
-    """The first of these signals ends the looking. What follows is ignored, so that the pod is deleted to the end.
+    """The first of these signals ends the iteration. Later ones are ignored, so that the pod is deleted.
 
-    That takes seconds at most. A terminal that is closed must leave no pod behind either.
+    That takes seconds at most. A closed terminal must not leave a pod behind either.
     """
     before = {number: signal.getsignal(number) for number in _ENDING}
 
@@ -94,7 +94,7 @@ def left_once() -> Iterator[None]:
 
 
 def _local(folder: Path, port: int) -> NoReturn:
-    """This process becomes TensorBoard, in this Python's environment."""
+    """Replace this process by TensorBoard, in this Python's environment."""
     job = Folder(folder).job()
     events = Folder(folder, claim_of(job) if job is not None else None).output / "tensorboard"
     if not events.is_dir():

@@ -1,4 +1,4 @@
-"""`tfgpu top`: the jobs that run, or the replicas of one, over and over."""
+"""`tfgpu top`: running jobs, or the replicas of one, updated periodically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tfgpujob.printable import printable
 PLACE: Final = Heading.IN_A_CLUSTER, 60
 
 _A_SECOND: Final = 0.9995
-"""What three digits of milliseconds don't hold."""
+"""Below this, a duration is shown in milliseconds with three digits."""
 _REPLICA = ("REPLICA", "STATE", "NODE", "CPU", "MEMORY")
 _HEADERS = (*_REPLICA, "STEP", "STEP TIME", "OWN", "INPUT WAIT", "GPU MEMORY", "GPU USE")
 
@@ -33,11 +33,11 @@ _HEADERS = (*_REPLICA, "STEP", "STEP TIME", "OWN", "INPUT WAIT", "GPU MEMORY", "
 @click.option("--every", type=click.FloatRange(min=1), default=5, show_default=True, help="Seconds between two looks.")
 @cluster_verb
 def command(client: Client, name: str | None, *, all_namespaces: bool, every: float) -> None:
-    """Show the jobs that have not finished, or the replicas of one, until ^C. Once, where it is no terminal.
+    """Show the jobs that have not finished, or the replicas of one, until ^C; only once if the output is no terminal.
 
-    Of each replica: CPU and memory (from the metrics API), the step, the time of a step and the part of it that is its
-    own, without waiting for the others (from the trainer), the GPU memory that TensorFlow has used at most, and
-    how much of the last moment each GPU computed (by NVML).
+    For each replica: CPU and memory (from the metrics API), the step, the time of a step and its part without waiting
+    for the others (from the trainer), the most GPU memory that TensorFlow has used, and the current utilization of each
+    GPU (by NVML).
     """
     if name is not None and all_namespaces:
         raise CliError("one job and --all-namespaces are given together", "keep one of them")
@@ -50,7 +50,7 @@ def command(client: Client, name: str | None, *, all_namespaces: bool, every: fl
         except ApiError as error:
             if not (seen and is_transient(error)):
                 raise
-            # What was seen last stays.
+            # The last output stays.
             click.echo(f"not known now: {printable(' '.join(error.message.split()))}", err=True)
         else:
             _show(shown, namespaces=all_namespaces)

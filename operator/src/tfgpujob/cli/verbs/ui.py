@@ -32,10 +32,10 @@ PLACE: Final = Heading.IN_A_CLUSTER, 65
 )
 @cluster_options
 def command(*, port: int, local: Path | None, context: str | None, namespace: str | None) -> None:
-    """Show jobs in a browser, until ^C: what each does and why, its curves, where its time went; several side by side.
+    """Show jobs in a browser, until ^C: what each does and why, its curves, what its time was spent on; several side by
+    side.
 
-    It listens on this machine alone, at an address that nobody can guess, and reads with your rights what you may read.
-    It changes nothing.
+    It listens only on this machine, at a URL with a random token, and reads with your rights. It changes nothing.
     """
     if local is not None:
         asyncio.run(_until_interrupted(LocalRuns(local.resolve()), port))
@@ -48,7 +48,7 @@ async def _of_cluster(port: int, context: str | None, namespace: str | None) -> 
     connection = await Connection.connect(context)
     async with AsyncClient(connection, namespace) as client:
         source = Cluster(client, connection)
-        await source.jobs()  # what is wrong with the cluster or the rights is said here, and not in a page
+        await source.jobs()  # reports problems with the cluster or the rights before a page is opened
         await _until_interrupted(source, port)
 
 

@@ -1,4 +1,4 @@
-"""`tfgpu wait`: until a job has got somewhere."""
+"""`tfgpu wait`: wait for a condition of a job."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def command(client: Client, name: str, condition: str, timeout_seconds: float | 
 
 
 def _is_suspended(job: Job) -> bool:
-    """By a person, and not by a queue, which lets it go on by itself."""
+    """Suspended by the user, and not by a queue, which resumes the job by itself."""
     return bool((job.raw["spec"].get("runPolicy") or {}).get("suspend"))
