@@ -10,7 +10,13 @@ from collections.abc import Iterator
 import pytest
 from tests import figures
 
-CLEAN = tuple(f"operator/src/tfgpujob/{name}" for name in ("api", "cli", "client", "convert", "describe", "kube", "local", "shell", "ui"))
+CLEAN = (
+    *(
+        f"operator/src/tfgpujob/{name}"
+        for name in ("api", "cli", "client", "convert", "describe", "kube", "local", "shell", "ui")
+    ),
+    *(f"trainer_image/src/tfgpujob_trainer/{name}" for name in ("supervise",)),
+)
 """Folders without one."""
 
 

@@ -1,1 +1,3 @@
-"""The parent process: starts the training processes, watches them, and explains how they ended. No TensorFlow."""
+"""The parent process: starts the training processes, watches them, and explains their end. Does not import
+TensorFlow.
+"""

@@ -1,4 +1,4 @@
-"""What the members of a gang say to each other: what a leader tells, and how a member's processes have ended. Pure."""
+"""Messages between the members of a gang: the leader's commands, and how a member's processes ended. Pure."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ FIRST_RETRIED = 128
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Of one member's processes: their exit code, and whether they have done a step in that round."""
+    """End of one member's processes: their exit code, and whether they completed a step in that round."""
 
     code: int
     progressed: bool
     in_memory: int | None = None
-    """The step of the newest in-memory checkpoint of that member, if it has a whole one."""
+    """The step of the member's newest complete in-memory checkpoint, if any."""
     saved: bool = False
-    """They stopped together after a step that is in storage, and nobody wants to stop the pod."""
+    """They stopped together after a saved step, and the pod itself was not asked to stop."""
 
     @property
     def worth_a_retry(self) -> bool:
-        """By the contract of contract/exits.py; a stop that was asked for is no failure."""
+        """By the contract of contract/exits.py; a requested stop is no failure."""
         return self.code >= FIRST_RETRIED and self.code != ExitCode.STOPPED
 
     @property
     def leaves(self) -> bool:
-        """They stopped since the pod is told to stop: it is about to be gone."""
+        """They stopped because the pod is being stopped."""
         return self.code == ExitCode.STOPPED and not self.saved
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """To all members: let the processes of this round stop after a step and save, and say so."""
+    """To all members: let the processes of this round stop after a step and save, and report their end."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """To all members: end the processes of this round, and say so."""
+    """To all members: end the processes of this round, and report their end."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """To all members: when this round has ended, `member` sends the leader its in-memory checkpoint of `step`."""
+    """To all members: after the end of this round, `member` sends the leader its in-memory checkpoint of `step`."""
 
     round: int
     member: str
@@ -56,11 +56,12 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """To all members: start the processes of this round, and forget in-memory checkpoints of later steps than `step`.
+    """To all members: start the processes of this round, and delete in-memory checkpoints of steps after `step`, or all
+    of them if it is None.
 
-    Without a step: all of them. Whoever is none of so many `workers`, or has one of the indexes `without`, leaves, or
-    waits if it has not joined yet; without a number nothing changes. `resizes` of the rounds so far were begun for
-    other workers, or with another pod in the place of a lost one; the others after a failure.
+    A member that is not one of `workers` workers, or whose index is in `without`, leaves, or waits if it has not joined
+    yet; if `workers` is None the members stay the same. `resizes` counts the rounds so far that changed the number of
+    workers or replaced a lost pod; the others followed a failure.
     """
 
     round: int
@@ -71,24 +72,24 @@ class Start:
 
     @property
     def restarts(self) -> int:
-        """How many rounds were begun after a failure."""
+        """Number of rounds that followed a failure."""
         return self.round - self.resizes
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """To a member, made of the start of a round that it has no part in: end."""
+    """To a member, derived from the start of a round that it is not in: end."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """To all members: end as your processes did."""
+    """To all members: end with the exit codes of your processes."""
 
     reason: str
     at_once: bool = False
-    """Those that still run are ended."""
+    """Running processes are ended."""
 
 
 Command = Drain | Stop | Send | Start | Leave | GiveUp
@@ -96,18 +97,18 @@ Command = Drain | Stop | Send | Start | Leave | GiveUp
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What the members are called, each by its first process: the leader comes first. A chief's pod is no worker."""
+    """Names of the members, each by its first process, the leader first. A chief's pod is not a worker."""
 
     chiefs: tuple[str, ...] = ()
     processes: int = 1
-    """Of each pod."""
+    """Processes of each pod."""
 
     def of(self, workers: int) -> tuple[str, ...]:
-        """All members where there are so many worker pods."""
+        """All members of a gang with this many worker pods."""
         return (*self.chiefs, *self.workers(workers))
 
     def workers(self, count: int) -> tuple[str, ...]:
-        """The worker pods alone."""
+        """The worker pods only."""
         return tuple(self.worker(index) for index in range(count))
 
     def worker(self, index: int) -> str:
@@ -116,9 +117,9 @@ class Naming:
 
 
 class MemberState:
-    """The last command to one member, and a start that it has yet to obey, which the last command may have followed.
+    """The last command to one member, and a start that it has not obeyed yet.
 
-    A member that `joins` takes part from the first round on that has it among its members.
+    A member that `joins` takes part from the first round on that includes it.
     """
 
     def __init__(self, member: str, naming: Naming | None = None, *, joins: bool = False) -> None:
@@ -127,7 +128,7 @@ class MemberState:
         self._member, self._naming, self.takes_part = member, naming, not joins
 
     def take(self, command: Command) -> None:
-        """Something new; a round without this member is one that it leaves, or that is nothing to it."""
+        """Apply a new command. A round without this member is one that it leaves, or one that does not concern it."""
         if isinstance(self.last, Leave):
             return
         if isinstance(command, Start) and command.workers is not None and self._naming is not None:
@@ -143,6 +144,6 @@ class MemberState:
             self._start = command
 
     def in_round(self, round_: int) -> Command | None:
-        """What counts for a member whose processes are those of this round."""
+        """The command that applies to a member whose processes are in this round."""
         overtaken = self._start is None or self._start.round <= round_ or isinstance(self.last, GiveUp | Leave)
         return self.last if overtaken else self._start

@@ -1,8 +1,8 @@
-"""A member of a gang in another pod than the leader's: it does as it is told, over one connection.
+"""A member of a gang in another pod than the leader's. It obeys the leader's commands, received over one connection.
 
-One that is lost is not made again: whoever can't be heard may still run. Where the others train on without it, it ends
-its processes when the leader falls silent (supervise/rounds.py: SILENT_SECONDS). But a worker or server under
-ParameterServer looks for the next leader, since the chief's pod may start again without it.
+A lost connection is not opened again, because a member that can't be heard may still run. If the others can train
+without it, it ends its processes when the leader is silent (supervise/rounds.py: SILENT_SECONDS). Under ParameterServer
+a worker or server looks for the next leader instead, because the chief's pod may restart alone.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Leave, Mem
 _CONNECT_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5
 _JOIN_SECONDS = 120.0
-"""How long one that joins looks for the leader, which runs already. Others may be waiting for it."""
+"""How long a joining member looks for the leader, which already runs. Other members may wait for it."""
 
 
 class Follower:
-    """`naming` as the leader has it; who `joins` has still to become a member, and comes only once it is `ready`.
+    """`naming` is the leader's. A member that `joins` is not in the gang yet, and connects once it is `ready`.
 
-    `dispensable`: the others may train on without it. `patient`: nobody waits for it in particular, and where it starts
-    together with the leader, that may have an image to pull. `outlives`: a leader, as whoever serves does; `budget`:
-    what its pod was told to be left of it.
+    `dispensable`: the others may train without it. `patient`: no member waits for this one in particular, and if it
+    starts together with the leader, the leader may have an image to pull. `outlives` the leader, as a worker or server
+    under ParameterServer does; `budget`: the restarts that were left when its pod was created.
     """
 
     speaks = True
@@ -60,16 +60,16 @@ class Follower:
             **({} if budget is None else {"budget": budget}),
         }
         self._waits = False
-        """Its processes have ended, and it has not heard yet what follows."""
+        """Its processes have ended, and the leader's next command has not arrived."""
         self._round = 0
-        """That of its processes, or of those that it was told to start."""
+        """The round of its processes, or of the start that it has to obey."""
         self._lock, self._speaking = threading.Lock(), threading.Lock()
         self._told, self._ready = MemberState(member, naming, joins=joins), ready
         self._connection: socket.socket | None = None
         threading.Thread(target=self._listen, name="rounds", daemon=True).start()
 
     def ended(self, round_: int, end: End) -> None:
-        """Tell the leader."""
+        """Report the end to the leader."""
         with self._lock:
             self._waits = True
             if self._connection is None:
@@ -80,19 +80,19 @@ class Follower:
             connection.sendall(messages.of_end(round_, end))
 
     def command(self, round_: int) -> Command | None:
-        """What the leader has told that counts for processes of this round."""
+        """The leader's command that applies to processes of this round."""
         with self._lock:
             self._round = max(self._round, round_)
             return self._told.in_round(round_)
 
     def resize(self, workers: int) -> None:
-        """Only the leader is asked."""
+        """Only the leader can be asked to resize."""
 
     def gang(self) -> None:
-        """Only the leader tells."""
+        """Only the leader reports it."""
 
     def restarts(self) -> None:
-        """Only the leader counts."""
+        """Only the leader counts them."""
 
     def _listen(self) -> None:
         self._ready()
@@ -105,7 +105,7 @@ class Follower:
             return isinstance(self._told.in_round(-1), GiveUp)
 
     def _follow(self) -> None:
-        """One leader, until it has left."""
+        """Follow one leader until its connection ends."""
         welcomed = self._welcomed()
         if welcomed is None:
             with self._lock:
@@ -118,7 +118,7 @@ class Follower:
         except OSError:
             silent = True
         finally:
-            # Whatever has ended it: its processes must not wait for an answer that nobody listens for.
+            # Whatever ended it: its processes must not wait for an answer from a closed connection.
             with self._lock:
                 self._connection = None
                 if (self._waits or not self._outlives) and not isinstance(self._told.last, GiveUp | Leave):
@@ -130,19 +130,19 @@ class Follower:
             with self._lock:
                 self._told.take(command)
                 self._waits = False
-                if isinstance(command, Start):  # a next leader may ask before the processes of that round are begun
+                if isinstance(command, Start):  # the next leader may connect before the processes of that round start
                     self._round = command.round
             if isinstance(command, Send) and command.member == self._member:
                 with self._speaking, contextlib.suppress(OSError):
                     transfer.send({"round": command.round}, command.step, self._memory, connection.sendall)
 
     def _welcomed(self) -> socket.socket | None:
-        """A connection to the leader, whose pod may have still to start, or to get rid of strangers."""
+        """A connection to the leader, whose pod may have to start first, or to drop unknown clients."""
         until = time.monotonic() + self._join_seconds
         while time.monotonic() < until:
             with contextlib.suppress(OSError):
                 connection = socket.create_connection(self._leader, timeout=_CONNECT_SECONDS)
-                # Only a leader that this one outlives may not know the round.
+                # Only a leader that this member outlives may not know the round.
                 connection.sendall(messages.line(self._hello | ({"round": self._round} if self._outlives else {})))
                 if connection.recv(len(messages.WELCOME), socket.MSG_WAITALL) == messages.WELCOME:
                     messages.keep_alive(connection)

@@ -1,9 +1,9 @@
-"""How the members of a gang speak of its rounds: one connection from each member's pod to the leader's, JSON lines.
+"""How the members of a gang agree on rounds: one connection from each member's pod to the leader's, with JSON lines.
 
-The leader is the first of `Environment.peers`; its rules are supervise/rounds.py. Under ParameterServer it is the
-chief, and they are supervise/server_rounds.py. A member that is told to send its in-memory checkpoint says what it
-sends, how long it is and, behind it, its SHA-256. Nothing else is taken from the network, and nothing at all before the
-token of the job, which only its pods have.
+The leader is the first of `Environment.peers`; supervise/rounds.py has its rules. Under ParameterServer it is the
+chief, with the rules of supervise/server_rounds.py. A member that sends its in-memory checkpoint announces its length,
+and appends its SHA-256. Nothing else is accepted from the network, and nothing before the job's token, which only its
+pods have.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from tfgpujob_trainer.supervise.server_leader import ServerLeader
 
 
 class Member(Protocol):
-    """What the launcher of one pod asks."""
+    """What the launcher of one pod uses."""
 
     speaks: bool
-    """Whether there are rounds at all."""
+    """Whether there are rounds."""
 
     def ended(self, round_: int, end: End) -> None:
-        """Say that the processes of this pod have ended."""
+        """Report that the processes of this pod have ended."""
 
     def command(self, round_: int) -> Command | None:
-        """The last command to all members that counts for processes of this round."""
+        """The last command that applies to processes of this round."""
 
     def resize(self, workers: int) -> None:
-        """Somebody who may has asked for so many workers."""
+        """Another number of workers was requested, by a client with the token."""
 
     def gang(self) -> dict[str, Any] | None:
-        """What is said of the gang where the number of its workers may change, by its leader."""
+        """What the leader reports of a gang whose number of workers can change."""
 
     def restarts(self) -> int | None:
-        """How many restarts in place are spent, where others may spend them while this pod's processes run."""
+        """The number of restarts in place so far, if they may happen while this pod's processes run."""
 
 
 class Alone:
-    """Without rounds: each end is the pod's."""
+    """Without rounds: when the processes end, the pod ends."""
 
     speaks = False
 
     def ended(self, round_: int, end: End) -> None:
-        """Nobody has to know."""
+        """No other member needs it."""
 
     def command(self, round_: int) -> Command | None:  # noqa: ARG002
         """Never another round."""
         return GiveUp("off")
 
     def resize(self, workers: int) -> None:
-        """It can't be."""
+        """Not possible."""
 
     def gang(self) -> None:
-        """There is none."""
+        """Not a gang."""
 
     def restarts(self) -> None:
-        """There are none."""
+        """Never any."""
 
 
 def member(
@@ -72,9 +72,9 @@ def member(
     *,
     ready: Callable[[], None] = lambda: None,
 ) -> Member:
-    """The member that a pod with so many training processes is, by the environment of its first.
+    """The member for a pod with this many training processes, by the environment of the first.
 
-    `memory` is where that one keeps its in-memory checkpoints; who joins waits until `ready` returns.
+    `memory` has the first process's in-memory checkpoints; a member that joins waits until `ready` returns.
     """
     recovery = env.recovery
     if recovery is None:
@@ -121,7 +121,7 @@ def member(
 
 
 def _of_servers(env: Environment, recovery: Recovery, leader: tuple[str, int]) -> Member:
-    """Under ParameterServer, where the chief's pod leads."""
+    """Under ParameterServer, with the chief's pod as leader."""
     budget, token = recovery.budget, recovery.token
     if not env.is_chief:
         return Follower(env.name, leader, token, outlives=True, budget=budget)

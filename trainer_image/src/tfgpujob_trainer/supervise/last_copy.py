@@ -1,14 +1,14 @@
-"""The in-memory checkpoint of a pod that gives up, left in the checkpoint directory for the job's next start.
+"""The in-memory checkpoint of a pod that gives up, saved in the checkpoint directory for the job's next start.
 
-Memory goes with its pod, and a gang that can't begin another round loses all of its pods. So whoever sees that writes
-down what it has, if that is newer than what is in storage, as a line of JSON, the bytes and their SHA-256
-(supervise/transfer.py). All members have the same state after the same step, so the first that does is enough.
+Memory is lost with its pod, and a gang that can't start another round loses all of its pods. So a pod that gives up
+writes its in-memory checkpoint, if that is newer than the one in storage, as a line of JSON, the bytes and their
+SHA-256 (supervise/transfer.py). All members have the same state after the same step, so one file is enough.
 
-The leader of the next start takes it into its memory, and all goes on as after a restart in place. What is taken is
-removed: if a start ends again without a step, the next goes back to storage.
+The leader of the next start loads it into its memory, and training continues as after a restart in place. The file is
+removed then: if a start ends again without a step, the next one uses storage.
 
-Only in the directory that the attempt owns: one that is not shared has no OWNER.json on the other pods, and whoever was
-cut off from a gang that has begun anew finds another owner.
+It is written only to a directory that the attempt owns. A directory that is not shared has no OWNER.json on the other
+pods, and a pod that was cut off from a restarted gang finds another owner.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _LINE_BYTES = 4096
 
 
 class LastCopies:
-    """Those in the output directory of a pod. `owner` is the start that it belongs to, without its round."""
+    """The copies in the output directory of a pod. `owner` identifies the start, without its round."""
 
     def __init__(self, output: Path, owner: Owner, memory: MemoryFile, say: Callable[[str], None]) -> None:
         self._directory, self._owner, self._memory, self._say = output / "checkpoints", owner, memory, say
 
     def leave(self, round_: int) -> None:
-        """Write down the newest of this pod, whose processes belong to this round."""
+        """Write this pod's newest checkpoint, after processes of this round."""
         copy, current = self._memory.newest(), owner_at(self._directory)
         owner = dataclasses.replace(self._owner, round=round_)
         if copy is None or current is None or current.job_uid != owner.job_uid or owner.is_older_than(current):
@@ -58,7 +58,7 @@ class LastCopies:
                 transfer.send({"owner": owner.to_json()}, copy.step, self._memory, file.write)
                 file.flush()
                 os.fsync(file.fileno())
-            if self._memory.newest() == copy:  # else its process goes on
+            if self._memory.newest() == copy:  # else its process still trains
                 half.replace(path)
                 self._say(f"the state after step {copy.step} is left in {path} for the next start")
             else:
@@ -70,7 +70,7 @@ class LastCopies:
             self._say(f"the state after step {copy.step} cannot be left in {self._directory}: {error.strerror}")
 
     def take(self) -> None:
-        """Take the newest that an earlier start of this job has left into memory, if storage has no newer state."""
+        """Load the newest copy of an earlier start of this job into memory, unless storage has a newer state."""
         for path in whole_last_copies(self._directory):
             if step_of(path.name) > self._newest_saved() and self._taken(path):
                 self._say(f"the state after step {step_of(path.name)} was left by a pod of an earlier start")

@@ -1,6 +1,6 @@
-"""The training processes of one pod: started together, stopped together, and one end for all. Imports no TensorFlow.
+"""The training processes of one pod, which start, stop and end together. Does not import TensorFlow.
 
-Where the pods of a gang agree on it, they are started again in place (supervise/rounds.py).
+If the pods of a gang agree on it, they are started again in place (supervise/rounds.py).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _NEVER_JOINED = Outcome(
 _STOPPED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before it joined the gang")
 _LEFT = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="left the gang, which goes on with fewer workers")
 _NONE_YET = Start(-1, resizes=-1)
-"""The round of a pod that has still to join."""
+"""The round of a pod that has not joined yet."""
 _STRAGGLERS_SECONDS = 60.0
-"""How long the others may take to end after one has failed: without it, no collective of theirs ends well."""
+"""How long the others may take to end after one has failed: their collectives can't complete without it."""
 
 
 def shared_gpu(count: int, *, predicts: bool) -> str:
-    """What is said at the start where `count` processes share a GPU, since sharing costs."""
+    """Logged at the start if `count` processes share a GPU, because sharing has a cost."""
     costs = ["each holds a copy of the model and of TensorFlow", "they take turns unless the node runs MPS"]
     if not predicts:
         costs += [
@@ -65,11 +65,10 @@ def run(
     leave: Callable[[int], None] | None = None,
     joins: bool = False,
 ) -> tuple[Outcome, Sequence[str]]:
-    """Run the processes that `start` makes of round 0 to their end, and of each round that `member` is told of.
+    """Run the processes that `start` returns for round 0 to their end, and those of each further round of `member`.
 
-    `memory` is where the first of them keeps its in-memory checkpoints, and `leave` writes those of a round down when
-    no other will follow; who `joins` has no round 0. The end of the pod, and the last lines of the process that
-    explains it.
+    `memory` has the in-memory checkpoints of the first process, and `leave` writes those of the last round; a member
+    that joins has no round 0. Returns the end of the pod, and the last lines of the process that explains it.
     """
     launcher = _Launcher(member or Alone(), memory, leave, _NONE_YET if joins else Start(0))
     goes_on = not joins or launcher.next_round()
@@ -81,7 +80,7 @@ def run(
 
 
 class _Launcher:
-    """As soon as one process ends other than by success, the others are told to stop, and ended if they don't."""
+    """When one process fails, the others are asked to stop, and killed if they don't."""
 
     def __init__(
         self, member: Member, memory: MemoryFile | None, leave: Callable[[int], None] | None, first: Start
@@ -97,7 +96,7 @@ class _Launcher:
 
     @property
     def restarts(self) -> int:
-        """How many restarts in place this pod tells of."""
+        """Restarts in place that this pod reports."""
         of_all = self._member.restarts()
         return self.current.restarts if of_all is None else of_all
 
@@ -117,7 +116,7 @@ class _Launcher:
             self.look(time.monotonic())
 
     def look(self, now: float) -> None:
-        """Take note of whoever has ended by `now`, and act on it."""
+        """Record which processes have ended by `now`, and act on it."""
         for process in list(self.running):
             outcome = process.poll() if process in self.running else None
             if outcome is not None:
@@ -135,13 +134,13 @@ class _Launcher:
                 for process in self.running:
                     process.drain()
         if now > self._deadline:
-            # They hang because another has failed, which is what the pod ends with.
+            # They hang because another one has failed, and its failure is the pod's.
             for process in self.running:
                 process.kill()
             self.running.clear()
 
     def goes_on(self) -> bool:
-        """Whether another round follows; waits until the members agree on it."""
+        """True if another round follows; waits until the members agree on it."""
         outcome, _ = self.end()
         code = ExitCode.STOPPED if self._told_to_stop and outcome.code else outcome.code
         progressed = any(process.progressed for process in self._processes)
@@ -153,7 +152,7 @@ class _Launcher:
         return outcome.code != ExitCode.DONE and self.next_round()
 
     def next_round(self) -> bool:
-        """Wait for the next round; whether there is one for this pod."""
+        """Wait for the next round; True if this pod is in it."""
         while not self._told_to_stop:
             match self._member.command(self.current.round):
                 case GiveUp(reason):
@@ -172,16 +171,16 @@ class _Launcher:
         return False
 
     def _on_give_up(self, *, at_once: bool) -> None:
-        """While processes run."""
+        """Handle GiveUp while processes run."""
         if at_once:
             self._end_all()
-        # They may wait for a peer that is lost, and then for longer than the pod is left to live.
+        # They may wait for a lost peer for longer than the pod has left to live.
         if not self._left_behind:
             self._leave_memory()
 
     def _leave_memory(self) -> None:
-        """Not of a round that has failed without a step: what it began with may be why. Nor by a pod that has failed
-        for good, whose word its peers' ends wait for: a large copy takes longer than that."""
+        """Not after a round that failed without a step, because the state that it started from may be the cause. Nor by
+        a pod that has failed for good: its peers wait for its report, and writing a large copy takes longer."""
         self._left_behind = True
         sound = self._told_to_stop or any(process.progressed for process in self._processes)
         for_good = any(1 <= outcome.code < FIRST_RETRIED for _, outcome in self.ends)
@@ -202,7 +201,7 @@ class _Launcher:
         self.current = following
 
     def _pass_on_resizes(self) -> None:
-        """Between the training process, which answers whoever asks for another number of workers, and the leader."""
+        """Pass requests for another number of workers from the training process, which serves them, to the leader."""
         requests = self._processes[0].resizes
         if requests is None:
             return
@@ -216,7 +215,7 @@ class _Launcher:
             self._said = said
 
     def end(self) -> tuple[Outcome, Sequence[str]]:
-        """What explains the end of this round best."""
+        """The outcome that explains the end of this round best."""
         if self._left:
             return _LEFT, ()
         if not self._processes:
@@ -239,7 +238,7 @@ class _Launcher:
                 self._signal(signal.SIGTERM)
 
     def _end_all(self) -> None:
-        """At once: the next round waits for it. Whoever has explained its end all the same is heard."""
+        """At once, because the next round waits for it. Outcomes that were reported before are kept."""
         for process in self.running:
             process.kill()
         for process in self.running:
@@ -259,9 +258,10 @@ class _Launcher:
 
 
 def root_cause(ends: Sequence[Outcome], *, told_to_stop: bool) -> int:
-    """Which of the ends, in the order in which they came, is the pod's: the first of the most specific ones.
+    """The index of the pod's outcome among those of its processes, in order of time: the first of the most specific
+    ones.
 
-    A peer's failure follows from another's, and so does a stop that nobody outside asked for.
+    The failure of a peer is a consequence, and so is a stop that was not requested from outside.
     """
     consequences = (
         [ExitCode.STOPPED, ExitCode.PEER_FAILURE] if told_to_stop else [ExitCode.PEER_FAILURE, ExitCode.STOPPED]

@@ -1,6 +1,7 @@
-"""The member of a gang that decides: its rules are supervise/rounds.py, and here is how it hears and tells the others.
+"""The member of a gang that decides by the rules of supervise/rounds.py: its communication with the other members.
 
-A member whose connection is lost is not heard again: it may still run, and then no other round may start.
+A member whose connection is lost is not accepted again in this round: it may still run, and then no other round may
+start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tfgpujob_trainer.supervise.rounds import Rounds
 
 
 class Leader(Listener):
-    """Listens only where there are others, or may be."""
+    """Listens only if there are, or may be, other members."""
 
     speaks = True
 
@@ -39,10 +40,10 @@ class Leader(Listener):
         spares: int = 0,
         outside: bool = False,
     ) -> None:
-        """`members` begins with its own name; with `naming` there may be other numbers of workers, of which `least`
-        train on when others have left, and besides the members so many `spares`.
+        """`members` begins with the leader's name. With `naming` the number of workers may change: at least `least`
+        continue when others have left, and there are `spares` besides the members.
 
-        Raises OSError if the port can't be had.
+        Raises OSError if the port is in use.
         """
         workers = 0 if naming is None else len(members) - len(naming.chiefs) + spares
         self._rounds = Rounds(members, budget, naming, workers, least, spares, outside=outside)
@@ -51,28 +52,28 @@ class Leader(Listener):
         self._lock = threading.Lock()
         self._told = MemberState(self._own, naming)
         self._connections: dict[str, socket.socket] = {}
-        """To each other member, the newest."""
+        """By member, the newest."""
         self._take(self._rounds.joined(self._own, time.monotonic()))
         if len(members) > 1 or naming is not None:
             self.listen(token, port=port, host=host, members=len(members))
 
     def ended(self, round_: int, end: End) -> None:
-        """Its own processes have ended."""
+        """The leader's own processes have ended."""
         self._ended(self._own, round_, end)
 
     def command(self, round_: int) -> Command | None:
-        """What counts for its own processes of this round."""
+        """The command that applies to the leader's own processes of this round."""
         with self._lock:
             self._take(self._rounds.waited(time.monotonic()))
             return self._told.in_round(round_)
 
     def resize(self, workers: int) -> None:
-        """So many workers are asked for."""
+        """Another number of workers is requested."""
         with self._lock:
             self._take(self._rounds.resize(workers))
 
     def gang(self) -> dict[str, Any] | None:
-        """What GET /progress says of a gang that can be resized; `reason` alone if it no longer can."""
+        """What GET /progress reports of a gang that can be resized; only `reason` if it no longer can."""
         if self._naming is None:
             return None
         with self._lock:
@@ -88,14 +89,14 @@ class Leader(Listener):
             }
 
     def restarts(self) -> None:
-        """As many as rounds were begun after a failure, which each pod knows."""
+        """The number of rounds that followed a failure, which each pod knows."""
 
     def _ended(self, member: str, round_: int, end: End) -> None:
         with self._lock:
             self._take(self._rounds.ended(member, round_, end, time.monotonic()))
 
     def _take(self, command: Command | None) -> None:
-        """Tell all members, if it is news. Called under the lock."""
+        """Send a new command to all members. Called with the lock held."""
         if command is None or command == self._told.last:
             return
         self._told.take(command)
@@ -104,25 +105,25 @@ class Leader(Listener):
                 connection.sendall(messages.of_command(command))
 
     def knows(self, member: str, hello: Mapping[str, Any]) -> bool:
-        """Who is to join a gang that can't be resized changes nothing in it."""
+        """A member that would join a gang of fixed size is ignored."""
         if self._naming is None:
             return not hello.get("joins")
         return member in self._naming.of(MAX_WORKERS)
 
     def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
-        """Hear a member until it leaves."""
+        """Read a member's messages until it leaves."""
         joins = bool(hello.get("joins"))
         with self._lock:
-            # What another pod of its name is told from here on is nothing to this one, and its own round is to come.
+            # Commands to another pod of this name don't concern this one, whose round comes later.
             self._connections.pop(member, None)
             last = self._told.last
             self._take(self._rounds.joined(member, time.monotonic(), joins=joins))
-            # A command that was given before it came is news to it, but the start of a round is not for who joins.
+            # The last command is new to it, but a member that joins is not in the round that has started.
             news = self._told.last is not last or not (joins and isinstance(last, Start))
             if self._told.last is not None and news:
                 with contextlib.suppress(OSError):  # its reader sees it too
                     connection.sendall(messages.of_command(self._told.last))
-            # That of a pod which is replaced may not be known to be lost yet.
+            # The loss of the pod that it replaces may not be known yet.
             self._connections[member] = connection
         try:
             while told := messages.read(lines):
@@ -137,7 +138,7 @@ class Leader(Listener):
                     self._take(self._rounds.left(member, time.monotonic()))
 
     def _receive(self, sending: Send, size: int, lines: IO[bytes]) -> None:
-        """Read a checkpoint; it is the leader's own once it is whole, and the rules still want it."""
+        """Read a checkpoint; the leader keeps it if it is complete and the rules still need it."""
         whole = False
         copy = transfer.receive(sending.step, size, lines, lambda: self._awaits(sending))
         with self._lock:

@@ -1,4 +1,6 @@
-"""Where a job's pods connect to the one that leads them: nothing is heard before the token, which only they have."""
+"""The port at which the leader's pod accepts the job's other pods: a client must send the token first, which only they
+have.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,19 @@ from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import messages
 
 GUESTS = 8
-"""Connections beyond one a member that have not shown the token yet, so that strangers can't make it start threads."""
+"""Connections besides one for each member that have not sent the token yet: unknown clients can't start more
+threads."""
 _HELLO_SECONDS = 5.0
 _AGAIN_SECONDS = 0.5
 
 
 class Listener(ABC):
-    """A port, with a thread for each member that has come."""
+    """A port, with a thread for each connected member."""
 
     port: int
 
     def listen(self, token: str, *, port: int, host: str, members: int) -> None:
-        """Hear whoever comes from now on; raises OSError if the port can't be had."""
+        """Start to listen; raises OSError if the port is in use."""
         self._token = token
         self._server = socket.create_server((host, port))
         self._guests = threading.BoundedSemaphore(members + GUESTS)
@@ -36,11 +39,11 @@ class Listener(ABC):
 
     @abstractmethod
     def knows(self, member: str, hello: Mapping[str, Any]) -> bool:
-        """Whether somebody of that name, who shows the token, is heard."""
+        """True if a client with this name and the right token is accepted."""
 
     @abstractmethod
     def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
-        """Hear a member until it leaves."""
+        """Read a member's messages until it leaves."""
 
     def _accept(self) -> None:
         refused = False
@@ -48,7 +51,7 @@ class Listener(ABC):
             try:
                 connection, _ = self._server.accept()
             except OSError as error:
-                # No descriptor is left, say. Whoever wants to come waits, and asks again.
+                # For instance, no file descriptor is left. The client retries.
                 if not refused:
                     say(f"cannot hear other pods now, and try again: {error.strerror}")
                 refused = True
@@ -60,7 +63,7 @@ class Listener(ABC):
                 continue
             try:
                 threading.Thread(target=self._serve, args=(connection,), name="member", daemon=True).start()
-            except RuntimeError:  # no thread is left: it asks again
+            except RuntimeError:  # no thread is left: the client retries
                 self._guests.release()
                 connection.close()
 
@@ -78,7 +81,7 @@ class Listener(ABC):
                     self.speak(member, hello, connection, lines)
 
     def _welcome(self, hello: Mapping[str, Any]) -> str | None:
-        """The name of a member that shows the token; None for everybody else."""
+        """The name of a member with the right token; None for any other client."""
         if not hmac.compare_digest(str(hello.get("token", "")).encode(), self._token.encode()):
             return None
         member = str(hello.get("member", ""))
@@ -86,7 +89,7 @@ class Listener(ABC):
 
 
 def _hello(connection: socket.socket) -> dict[str, Any]:
-    """The first line, in _HELLO_SECONDS in all, however slowly it comes; a member says no more before its welcome."""
+    """The first line, within _HELLO_SECONDS in total; a member sends no more before it is welcomed."""
     until, said = time.monotonic() + _HELLO_SECONDS, b""
     with contextlib.suppress(OSError):
         while not said.endswith(b"\n") and len(said) < messages.LINE_BYTES and (left := until - time.monotonic()) > 0:

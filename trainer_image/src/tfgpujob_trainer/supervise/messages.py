@@ -1,4 +1,4 @@
-"""How what the members of a gang say to each other goes over a connection: JSON lines, and nothing longer."""
+"""The wire format of the messages of a gang: JSON lines of limited length."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from tfgpujob_trainer.contract.resize import MAX_WORKERS
 from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Send, Start, Stop
 
 LINE_BYTES = 4096
-"""Of a line that is read. A token has 64 characters."""
+"""Longest line that is read. A token has 64 characters."""
 WELCOME = b"welcome\n"
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
-"""A node that is lost says no goodbye: seconds until the first question, between two, and how many go unanswered."""
+"""A lost node does not close its connections: seconds until the first probe, between two, and the number of unanswered
+ones."""
 _UNANSWERED = (socket.TCP_USER_TIMEOUT, 20_000)
-"""The same for what it was told and has not acknowledged, in milliseconds: nothing else is asked until then."""
+"""The same for unacknowledged data, in milliseconds, during which no probes are sent."""
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """From now on only a peer that is gone ends it, however long nothing is said."""
+    """Enable keep-alive: the connection ends only when the peer is gone, however long it is silent."""
     connection.settimeout(None)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (*_KEEP_ALIVE, _UNANSWERED):
@@ -28,7 +29,7 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 def read(lines: IO[bytes]) -> dict[str, Any]:
-    """The next line; empty at the end, however that came, and where it is none of ours."""
+    """The next line; empty at the end of the connection, for any reason, and for a line of another form."""
     try:
         return received(lines)
     except OSError:
@@ -36,7 +37,7 @@ def read(lines: IO[bytes]) -> dict[str, Any]:
 
 
 def received(lines: IO[bytes]) -> dict[str, Any]:
-    """The same; raises OSError if the other end fell silent, and did not end the connection itself."""
+    """The same; raises OSError if the peer fell silent without closing the connection."""
     try:
         found = json.loads(lines.readline(LINE_BYTES) or b"{}")
     except (ValueError, RecursionError):
@@ -45,29 +46,29 @@ def received(lines: IO[bytes]) -> dict[str, Any]:
 
 
 def line(told: dict[str, Any]) -> bytes:
-    """What is said, as a line."""
+    """The message as a line."""
     return json.dumps(told).encode() + b"\n"
 
 
 def of_end(round_: int, end: End) -> bytes:
-    """How a member's processes have ended, as a line."""
+    """The end of a member's processes as a line."""
     return line({"round": round_, **dataclasses.asdict(end)})
 
 
 def end(told: dict[str, Any]) -> End:
-    """How a member's processes have ended."""
+    """The end of a member's processes from a line."""
     step = told.get("in_memory")
     saved = bool(told.get("saved", False))
     return End(int(told["code"]), bool(told["progressed"]), None if step is None else int(step), saved)
 
 
 def of_command(command: Command) -> bytes:
-    """What a leader tells, as a line."""
+    """A command as a line."""
     return line({_COMMANDS[type(command)]: dataclasses.asdict(command)})
 
 
 def command(told: dict[str, Any]) -> Command:
-    """What a leader tells."""
+    """A command from a line."""
     name, fields = next(iter(told.items()))
     kind = next((kind for kind, known in _COMMANDS.items() if known == name), None)
     if kind is None or (kind is Start and (fields.get("workers") or 0) > MAX_WORKERS):

@@ -1,4 +1,6 @@
-"""A program of one's own as a process: with it ends whatever it has started, so that nothing of a round outlives it."""
+"""A user's own program as a process: everything that it has started ends with it, so that nothing of a round is
+left.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tfgpujob_trainer.supervise.processes import Process, Streams
 
 _POLL_SECONDS = 0.02
 _DIE_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
-"""PR_SET_PDEATHSIG of prctl(2), which the program that takes its place keeps."""
+"""PR_SET_PDEATHSIG of prctl(2), which exec keeps."""
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
@@ -34,7 +36,7 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], streams: Strea
 
 
 class _Group:
-    """Signals go to the program alone, as in a container; its end is that of its group."""
+    """Signals go only to the program, as in a container; when it ends, its process group is killed."""
 
     def __init__(self, leader: subprocess.Popen[bytes]) -> None:
         self._leader, self.pid, self.returncode = leader, leader.pid, 0
@@ -42,7 +44,7 @@ class _Group:
 
     def poll(self) -> int | None:
         if not self._over and _has_ended(self.pid):
-            # Before it is reaped: until then no other process can have its number.
+            # Before it is reaped: until then its process id can't be reused.
             self._kill_group()
             self.returncode, self._over = self._leader.wait(), True
         return self.returncode if self._over else None

@@ -1,8 +1,8 @@
-"""A program of one's own in rounds: a process, a TF_CONFIG and a folder for each. Imports no TensorFlow.
+"""A user's own program in rounds: a process, a TF_CONFIG and a folder for each round. Does not import TensorFlow.
 
-It is asked to stop by SIGTERM, and not before it has said that this will stop it after a step: by the library
-(own_loop/), or by a file in the folder of its round. Its exit code is its word: 0 for done, 143 for stopped after a
-step that is in storage, and any other is a failure.
+It is asked to stop by SIGTERM, but only after it has declared that this stops it after a step: by the library
+(own_loop/), or by a file in the folder of its round. Its exit code is the result: 0 for done, 143 for stopped after a
+saved step, any other for a failure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfgpujob_trainer.supervise import own_process
 from tfgpujob_trainer.supervise.supervisor import EXIT_SECONDS, Supervisor
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108 (a folder of its own in there)
-"""Each pod has it, and may write there where its root file system is read-only."""
+"""Each pod has it, and it is writable even if the root file system is read-only."""
 _DONE = Outcome(code=ExitCode.DONE, cause="Completed", message="the program has ended")
 _STOPPED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="the program has stopped after a step")
 _UNHEEDED = Outcome(
@@ -35,11 +35,11 @@ _UNHEEDED = Outcome(
     fix="import tfgpujob_trainer for should_stop() and checkpoint(), to go on from where it was",
 )
 _ENDED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="the program was ended by the SIGTERM that stops it")
-"""Python handles no signal any more when it exits, and another worker may have had the program stop before."""
+"""Python handles no signal while it exits, and another worker may have had the program stop before."""
 
 
 class RoundFolders:
-    """One for each round, and none of an earlier one beside it: what a program reads there is of its round."""
+    """A folder for each round; that of the round before is removed, so a program reads only files of its round."""
 
     def __init__(self) -> None:
         parent = _IN_MEMORY if _IN_MEMORY.is_dir() else None
@@ -52,7 +52,7 @@ class RoundFolders:
         shutil.rmtree(self._parent, ignore_errors=True)
 
     def begin(self, round_: int, tf_config: str | None) -> Path:
-        """The folder of a round that is about to begin, with its TF_CONFIG."""
+        """The folder of a round that is about to start, with its TF_CONFIG."""
         for earlier in self._parent.iterdir():
             shutil.rmtree(earlier, ignore_errors=True)
         folder = self._parent / str(round_)
@@ -63,7 +63,7 @@ class RoundFolders:
 
 
 class OwnProgram(Supervisor):
-    """Its process of one round."""
+    """Its process in one round."""
 
     _read = staticmethod(own_program.environment)
 
@@ -77,8 +77,8 @@ class OwnProgram(Supervisor):
         *,
         heeds_stops: bool = True,
     ) -> None:
-        """`status` is what the pod says of itself, and `requests` what comes to it, over all rounds. `heeds_stops`:
-        the program may have a use for SIGTERM, which TensorFlow swallows otherwise.
+        """`status` is the pod's report, and `requests` are requests to it, over all rounds. `heeds_stops`: the program
+        may handle SIGTERM, which TensorFlow swallows otherwise.
         """
         super().__init__(None, command, environment, own_process.spawn)
         self._heeds_stops = heeds_stops
@@ -86,7 +86,7 @@ class OwnProgram(Supervisor):
 
     @property
     def explained(self) -> bool:
-        """Also the end of a program that has stopped as it was told to explains it."""
+        """True also for a program that stopped on request."""
         return super().explained or self._has_stopped(self._child.poll())
 
     def start(self) -> None:
@@ -101,7 +101,7 @@ class OwnProgram(Supervisor):
         return super().poll()
 
     def signal(self, number: int) -> None:
-        """Pass SIGTERM or SIGINT on as it comes, as to any program; a second SIGINT ends it at once."""
+        """Pass SIGTERM or SIGINT on, as to any program; a second SIGINT ends it at once."""
         self._signals += 1
         if not self._heeds_stops or (self._signals > 1 and number == signal.SIGINT):
             self.kill()
@@ -109,10 +109,10 @@ class OwnProgram(Supervisor):
             self._child.send_signal(signal.SIGTERM)
 
     def _hang_up(self) -> None:
-        """The next round's process goes on with them."""
+        """Keep the server: the next round's process uses it too."""
 
     def _forced_end(self) -> Outcome | None:
-        """It has no deadlines of ours."""
+        """None: the program has no deadlines of the trainer's."""
         if self._ended and time.monotonic() - self._ended > EXIT_SECONDS:
             self.kill()
         return None

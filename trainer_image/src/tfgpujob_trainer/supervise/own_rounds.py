@@ -1,4 +1,4 @@
-"""Runs a program of one's own, and starts it again in its pod. Imports no TensorFlow."""
+"""Runs a user's own program, and restarts it in its pod. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tfgpujob_trainer.supervise.round_environment import in_round
 def run_in_rounds(
     command: Sequence[str], env: Environment, *, heeds_stops: bool = True
 ) -> tuple[Outcome, Sequence[str]]:
-    """How the program ended for good, and the last lines that it printed. `heeds_stops`: see OwnProgram."""
+    """The final outcome of the program, and the last lines that it printed. `heeds_stops`: see OwnProgram."""
     member, status = gang.member(env, 1), RunStatus()
     requests, theirs = ResizeRequests.pair() if member.gang() is not None else (None, None)
     if env.progress_port:
-        # Here, and not in the program: it is answered between two rounds too, whatever the program knows of it.
+        # Served here, and not by the program, so that it is answered between two rounds too.
         port, token = env.progress_port, env.progress_token
         serve(status, port, in_pod=env.in_pod, say=say, token=token, resizes=theirs)
     with RoundFolders() as folders:

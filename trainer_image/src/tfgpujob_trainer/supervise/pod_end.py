@@ -1,4 +1,4 @@
-"""How a pod's end is told: to Kubernetes in the termination log, to people in a line."""
+"""Reports the end of a pod: to Kubernetes in the termination log, to people in a line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfgpujob_trainer.contract.exits import ExitCode, Outcome, termination_log
 
 
 def end_pod(outcome: Outcome, last_lines: Sequence[str]) -> int:
-    """Tell it; the pod's exit code."""
+    """Report it; returns the pod's exit code."""
     write_termination_log(outcome, last_lines)
     stream = sys.stdout if outcome.code == ExitCode.DONE else sys.stderr
     print(f"tfgpu-train: {outcome.line()} [exit {outcome.code}, {outcome.cause}]", file=stream, flush=True)
@@ -19,7 +19,9 @@ def end_pod(outcome: Outcome, last_lines: Sequence[str]) -> int:
 
 
 def write_termination_log(outcome: Outcome, last_lines: Sequence[str]) -> None:
-    """Leave the explanation where Kubernetes reads it; elsewhere that file does not exist, and nothing is written."""
+    """Write the explanation where Kubernetes reads it. Outside a pod that file does not exist, and nothing is
+    written.
+    """
     path = Path(os.environ.get("TFGPU_TERMINATION_LOG", "/dev/termination-log"))
     if "TFGPU_TERMINATION_LOG" not in os.environ and not path.exists():
         return

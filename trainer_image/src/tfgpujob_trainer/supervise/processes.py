@@ -1,7 +1,7 @@
-"""How training processes are started: each by itself, or as forks of one that has imported TensorFlow already.
+"""Starts training processes: as new processes, or as forks of one that has imported TensorFlow.
 
-Importing TensorFlow and Keras is most of a start. A process that has done that and nothing else may fork: no runtime,
-no GPU and no collective is up yet (warm.py, its other side).
+Importing TensorFlow and Keras takes most of a start. A process that has done only that may fork: it has no runtime, no
+GPU and no collective yet (warm.py is that process).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
     "MALLOC_TOP_PAD_": str(64 << 20),
 }
-"""For glibc: keep what was freed. Each step takes as much as the one before, and fresh pages cost the kernel time."""
+"""For glibc: keep freed memory. Each step allocates as much as the one before, and new pages cost kernel time."""
 _NOISE = ("All log messages before absl::InitializeLog", "oneDNN custom operations are on", "op_level_cost_estimator")
-"""What TensorFlow prints at every start, or of a step on a mesh, and nobody can act on."""
+"""Messages of TensorFlow at every start, or about a step on a mesh, that need no action."""
 MESSAGE_BYTES = 1024
-"""That an answer of a warm process has at most."""
+"""Longest answer of a warm process."""
 
 
 class Process(Protocol):
-    """What a supervisor asks of its training process; subprocess.Popen is one."""
+    """What a supervisor uses of its training process; subprocess.Popen is one."""
 
     pid: int
     returncode: int
@@ -56,19 +56,19 @@ class Process(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """File descriptors that a training process gets."""
+    """File descriptors for a training process."""
 
     stdout: int
     stderr: int
     heartbeat: int
     memory: int | None = None
-    """The file of its in-memory checkpoints, if it makes any."""
+    """The file of its in-memory checkpoints, if any."""
     resizes: int | None = None
-    """Where it passes on who asks for another number of workers, if it leads a gang that may have one."""
+    """Where it forwards requests for another number of workers, if it leads a gang that can be resized."""
 
     @property
     def handed_over(self) -> dict[str, int]:
-        """The descriptors of which a training process is told in its environment."""
+        """Descriptors whose numbers a training process finds in its environment."""
         named = {
             heartbeat.FD_VARIABLE: self.heartbeat,
             memory_file.FD_VARIABLE: self.memory,
@@ -84,19 +84,19 @@ Spawn = Callable[[Sequence[str], Mapping[str, str], Streams], Process]
 def training_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """A pod's environment, as a training process gets it.
 
-    Hashes of text are the same in all of them: a set() of words has one order on all workers and after a restart.
+    PYTHONHASHSEED is fixed: a set() of strings has the same order on all workers and after a restart.
     """
     defaults = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONHASHSEED": "0", "KERAS_BACKEND": "tensorflow", **KEEP_MEMORY}
     return {**defaults, **environment, "PYTHONUNBUFFERED": "1"}
 
 
 def is_noise(line: str) -> bool:
-    """Whether a line that TensorFlow prints is left out of the log."""
+    """True if a line of TensorFlow is left out of the log."""
     return any(words in line for words in _NOISE)
 
 
 def fresh(arguments: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
-    """A process that imports TensorFlow by itself."""
+    """A process that imports TensorFlow itself."""
     passed = streams.handed_over
     return subprocess.Popen(
         [sys.executable, "-m", "tfgpujob_trainer.task", *arguments],
@@ -110,7 +110,7 @@ def fresh(arguments: Sequence[str], environment: Mapping[str, str], streams: Str
 
 
 class WarmProcess:
-    """A process that has imported TensorFlow, and forks. Where it is lost, processes are fresh ones again."""
+    """A process that has imported TensorFlow, and forks. If it is lost, new processes are started instead."""
 
     def __init__(self, environment: Mapping[str, str], say: Say) -> None:
         self._say = say
@@ -135,14 +135,14 @@ class WarmProcess:
         threading.Thread(target=self._pass_on, name="warm-process-errors", daemon=True).start()
 
     def spawn(self, arguments: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
-        """A fork of it, or a fresh process. Returns once it runs, which may take as long as the import."""
+        """A fork of it, or a new process. Returns once it runs, which may take as long as the import."""
         passed = streams.handed_over
         request = {
             "arguments": list(arguments),
             "environment": training_environment(environment),
             "descriptors": list(passed),
         }
-        # A file of its own: an environment may be larger than a packet.
+        # In a file, because an environment may be larger than a packet.
         with os.fdopen(os.memfd_create("request"), "w+") as file:
             json.dump(request, file)
             file.flush()
@@ -161,7 +161,7 @@ class WarmProcess:
         self._ready.wait()
 
     def close(self) -> None:
-        """End it, and with it what it has forked."""
+        """End it and its forks."""
         self._process.kill()
         self._process.wait()
 
@@ -200,7 +200,7 @@ class WarmProcess:
 
 @dataclass
 class _Fork:
-    """A training process that is the child of another."""
+    """A training process that was forked from another one."""
 
     pid: int
     returncode: int = 0

@@ -1,9 +1,9 @@
 """trainer.requirements: packages that pip installs before the program starts. Imports no TensorFlow.
 
-pip resolves them beside what the image has, without installing anything, and then installs what is missing into a
-folder of its own. What TensorFlow, Keras and the trainer need is held at the image's versions. The folder's name is a
-hash of everything that decides what is in it, so that it can be kept for the next attempt; pods that prepare the same
-folder at the same time each write one of their own and rename it, and the first one stays.
+pip first resolves them together with the image's packages, and then installs the missing ones into a separate folder.
+Dependencies of TensorFlow, Keras and the trainer stay at the image's versions. The folder's name is a hash of
+everything that its content depends on, so that the next attempt can use it. Pods that prepare the same folder
+concurrently each write their own and rename it; the first one stays.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.reporting.log import say
 
 DIRECTORY: Final = "TFGPU_REQUIREMENTS_DIR"
-"""Environment: where the folders are kept, in place of requirements/ in the output directory."""
+"""Environment: where the folders are kept, instead of requirements/ in the output directory."""
 _FILES: Final = ("-r", "--requirement", "-c", "--constraint")
 _FOLDERS: Final = ("-f", "--find-links")
 _EDITABLE: Final = ("-e", "--editable")
 _COMMENT: Final = re.compile(r"(^|\s)#.*")
 _NO_SOURCE: Final = re.compile(r"^(build|runs)/|(^|/)\.|\.egg-info/")
-"""What pip leaves in a folder of which it makes a wheel, what local runs write, and what is hidden."""
+"""Build output of pip, output of local runs, and hidden files."""
 _TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")
-"""Packages with the same modules: one of them is there, and who asks for the other has it too."""
+"""Packages with the same modules: one of them is installed, and provides the other."""
 _HELD: Final = (*_TENSORFLOW, "keras", "tensorboard", "tfgpujob-trainer")
 _MODULES: Final = ("tensorflow", "keras", "numpy", "tfgpujob_trainer")
 _UNREACHABLE: Final = (
@@ -54,13 +54,13 @@ _UNREACHABLE: Final = (
     "ConnectionResetError",
     " Server Error",
 )
-"""What pip says before it finds no version, if the reason is that nobody answered."""
+"""What pip prints before it finds no version, if the index did not answer."""
 
 
 def prepare(settings: TrainerConfig, env: Environment, variables: Mapping[str, str]) -> Path | None:
-    """The folder with the installed packages; None if none are asked for. `variables`: pip's environment.
+    """The folder with the installed packages; None if the list is empty. `variables`: pip's environment.
 
-    Raises ConfigError for what is to be corrected, NotFetchedError where the index does not answer.
+    Raises ConfigError for an error in the list, NotFetchedError if the index does not answer.
     """
     if not settings.requirements:
         return None
@@ -86,7 +86,7 @@ def prepare(settings: TrainerConfig, env: Environment, variables: Mapping[str, s
             try:
                 target.rename(folder)
             except OSError:
-                if not folder.is_dir():  # if it is, another pod was faster; what it has is the same
+                if not folder.is_dir():  # if it is, another pod was faster, with the same content
                     raise
         finally:
             shutil.rmtree(target, ignore_errors=True)
@@ -103,10 +103,10 @@ class _DiskFullError(TrainerError):
 
 
 class _Package:
-    """One that pip would install."""
+    """A package that pip would install."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
-        """Of pip's installation report."""
+        """From pip's installation report."""
         self.name, self.version = found["metadata"]["name"], found["metadata"]["version"]
         where = found["download_info"]
         archive = where.get("archive_info") or {}
@@ -127,13 +127,13 @@ class _Pip:
         self._variables = {**variables, "PYTHONPATH": os.pathsep.join(filter(None, known))}
 
     def resolve(self) -> list[_Package]:
-        """What is missing, in the versions that suit one another and the image."""
+        """The missing packages, in versions that are compatible with one another and with the image."""
         report = self._scratch / "report.json"
         self._run("--dry-run", "--report", str(report), "-c", str(self._held), "-r", str(self._file))
         return [_Package(found) for found in json.loads(report.read_text())["install"]]
 
     def install(self, packages: Sequence[_Package], target: Path) -> None:
-        """Exactly these: resolved again, they could be others by now."""
+        """Exactly these: resolving again could give others."""
         hashed = all(package.hashes for package in packages)
         lines = [package.line + "".join(package.hashes if hashed else ()) for package in packages]
         exact = self._scratch / "exact.txt"
@@ -148,7 +148,7 @@ class _Pip:
                 )
 
     def _options(self) -> Iterator[str]:
-        """Lines of the list and its files that say where packages are and which archives may be taken."""
+        """Options in the list and its files that set where packages are and which archives may be used."""
         for line, base in _lines(self._file.read_text().splitlines(), self._code):
             if line.startswith("-") and _argument(line, _FILES) is None:
                 folder = _argument(line, _FOLDERS)
@@ -177,7 +177,7 @@ class _Pip:
 
 
 def _refusal(said: str, code: int) -> TrainerError:
-    """Why pip has ended with this code."""
+    """The error for pip's exit code and output."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     conflict = [line for line in lines if line.startswith("The user requested") or " depends on " in line]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines[-2:]
@@ -201,7 +201,7 @@ def _refusal(said: str, code: int) -> TrainerError:
 
 
 def _key(lines: Sequence[str], code: Path) -> str:
-    """A hash of what decides which packages are installed: the lines, the files they name, Python and the image."""
+    """A hash of what the installed packages depend on: the lines, the files they name, Python and the image."""
     image = sorted({f"{_name(one)}=={one.version}" for one in metadata.distributions() if _name(one)})
     parts: list[Any] = [list(lines), sys.version, sysconfig.get_platform(), image]
     for line, base in _lines(lines, code):
@@ -212,7 +212,7 @@ def _key(lines: Sequence[str], code: Path) -> str:
 
 
 def _named(line: str, base: Path) -> list[Path]:
-    """The files that a line may take a package from: wheels, and a folder with the source of one."""
+    """Files that a line may take a package from: wheels, and a folder with its source."""
     if folder := _argument(line, _FOLDERS):
         return sorted((base / folder).glob("*"))
     place = (_argument(line, _EDITABLE) or line.split(" ", maxsplit=1)[0]).partition("[")[0]
@@ -223,7 +223,7 @@ def _named(line: str, base: Path) -> list[Path]:
 
 
 def _lines(lines: Sequence[str], base: Path, above: tuple[Path, ...] = ()) -> Iterator[tuple[str, Path]]:
-    """Each line, and those of the files that it names, with the folder that its paths are relative to."""
+    """Each line, and those of the files that it includes, with the folder that its paths are relative to."""
     for line in lines:
         yield line.strip(), base
         named = _argument(line, _FILES)
@@ -241,7 +241,7 @@ def _lines(lines: Sequence[str], base: Path, above: tuple[Path, ...] = ()) -> It
 
 
 def _argument(line: str, options: Sequence[str]) -> str | None:
-    """What the line gives to one of these options; None if it is another line."""
+    """The value of one of these options in the line; None if it has none of them."""
     written = _COMMENT.sub("", line).strip()
     for option in options:
         given = written.removeprefix(option)
@@ -251,7 +251,7 @@ def _argument(line: str, options: Sequence[str]) -> str | None:
 
 
 def _absolute(line: str, code: Path) -> str:
-    """The line as it may stand in a file elsewhere."""
+    """The line with absolute paths."""
     named = _argument(line, _FILES)
     if named is None or "://" in named:
         return line
@@ -259,7 +259,7 @@ def _absolute(line: str, code: Path) -> str:
 
 
 def _held() -> dict[str, str]:
-    """Packages of the image that stay as they are, with their versions: the trainer's own and what these need."""
+    """Packages of the image that must not change, with their versions: the trainer's dependencies and theirs."""
     held: dict[str, str] = {}
     todo = [*_HELD, *(name for one in metadata.distributions() if (name := _name(one)).startswith("nvidia-"))]
     while todo:
@@ -277,7 +277,7 @@ def _held() -> dict[str, str]:
 
 
 def _provided(held: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Tells pip that the other name of TensorFlow is there too: installed beside this one, it would hide it."""
+    """Make pip consider TensorFlow's other name installed: if it were installed as well, it would hide this one."""
     version = next((held[name] for name in _TENSORFLOW if name in held), None)
     others = {name: version for name in _TENSORFLOW if version is not None and name not in held}
     for name, its_version in others.items():
@@ -292,7 +292,7 @@ def _name(found: metadata.Distribution) -> str:
 
 
 def _own_folder(root: Path, key: str) -> Path:
-    """An empty folder of this process; what a process of the same name has left half done goes."""
+    """An empty folder of this process; an incomplete one of an earlier process with the same name is deleted."""
     mine = f".{key}-{socket.gethostname()}-{os.getpid()}"
     for left in root.glob(f".*-{socket.gethostname()}-*"):
         if left.name == mine or not Path(f"/proc/{left.name.rpartition('-')[2]}").exists():
@@ -304,7 +304,7 @@ def _own_folder(root: Path, key: str) -> Path:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[None]:
-    """Lets SIGTERM end it: as process 1 of a container, it would not."""
+    """Make SIGTERM end it, which does nothing by default in process 1 of a container."""
 
     def stop(_number: int, _frame: object) -> None:
         raise StoppedError("stopped by a signal before training began")

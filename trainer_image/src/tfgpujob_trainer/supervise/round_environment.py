@@ -10,7 +10,7 @@ from tfgpujob_trainer.supervise.commands import Start
 
 
 def in_round(own: Mapping[str, str], now: Start, processes: int, restarts: int | None) -> dict[str, str]:
-    """Made of the pod's own, which is that of round 0. `processes`: of each pod; `restarts`: of all pods, where they
+    """Derived from the pod's own, which is that of round 0. `processes`: in each pod; `restarts`: of all pods, if they
     are not the round's."""
     told = dict(own)
     if now.round:
@@ -19,6 +19,6 @@ def in_round(own: Mapping[str, str], now: Start, processes: int, restarts: int |
     if now.workers is not None:
         told["TF_CONFIG"] = resized(own["TF_CONFIG"], now.workers, processes, now.without)
         told[environment.WITHOUT] = ",".join(str(task) for task in tasks(now.without, processes))
-        # TF_CONFIG's own no longer says which pod it is.
+        # TF_CONFIG's index no longer identifies the pod.
         told["TFGPU_REPLICA_INDEX"] = str(environment.read(own).index)
     return told

@@ -1,36 +1,36 @@
-"""When the processes of a gang start again in their pods: the rules of the leader. Pure; no clock of its own.
+"""The leader's rules for restarting the processes of a gang in their pods. Pure, without a clock.
 
-A round is one start of all training processes of an attempt; round 0 is the pods' own. Once a process ends in a way
-that is worth a retry, all are ended, and only when each member has said so does the next round begin: two rounds never
-run at once, so no process meets another round's cluster, and none writes beside another. Whatever these rules don't
-cover is given up: each pod then ends as its own process did, and the operator, which stays the judge, does what it
-does without them.
+A round is one start of all training processes of an attempt; round 0 is the pods' own. When a process ends in a way
+that is worth a retry, all processes are ended. The next round starts only after each member has reported its end, so
+two rounds never run at once: no process joins another round's cluster, and no two write the same files. Cases that
+these rules don't cover end in GiveUp: each pod exits as its own process did, and the operator decides as it does
+without rounds.
 
-A round goes on from the newest in-memory checkpoint of all members, which the leader's process restores and sends to
-the others. If another member has a newer one than the leader, it sends that first. If it does not come, the round goes
-on without it, and all forget what is newer than that: a state that the gang has left behind never comes back.
+A round continues from the newest in-memory checkpoint of all members. The leader's process restores it and sends it to
+the others; a member with a newer one than the leader's sends it to the leader first. If it does not arrive, the round
+continues without it, and all members delete newer ones: a state that the gang has abandoned never returns.
 
-Where the number of workers may change, a round is drained for it: all processes stop after the same step, which is then
-in storage, and the next round has the number that is wanted. Nobody stops before every member of the next round is
-there. Whoever crashes in a drain, or does not end in time once another has stopped, makes it a failure like any other:
-the rest are ended, the newest in-memory checkpoint is looked for, and the round that follows has the wanted number all
-the same. A member that was to join and is gone leaves the number as it is. One of the running round that is gone while
-the number changes ends it all, whether it was to stay or not, since nobody can say that its processes have ended.
+To change the number of workers, a round is drained: all processes stop after the same step, which is then in storage,
+and the next round has the wanted number. The drain begins only when every member of the next round is connected. A
+process that crashes in a drain, or does not end in time after another has stopped, turns it into a failure: the rest
+are ended, the newest in-memory checkpoint is used, and the next round still has the wanted number. A joining member
+that is gone again leaves the number as it is. A member of the running round that is lost during a change ends the
+attempt, because it is unknown whether its processes have ended.
 
-Otherwise a worker's pod that is gone is waited for, where the number of workers may change: a pod of its name can be
-created only when it is gone for good, with all its processes. So the next round begins once another has come in its
-place, and costs no restart. Whether one comes is the operator's to decide; if not, it ends the pods. A pod that is told
-to stop stops all after the same step, as a drain does. The leader's own pod and a chief's can't be waited for.
+Otherwise, if the number of workers may change, the gang waits for the replacement of a lost worker's pod. Kubernetes
+creates a pod of the same name only when the old one is gone with all its processes. So the next round starts once the
+new pod has connected, and costs no restart. The operator decides whether there will be one; if not, it ends the pods.
+When a pod is asked to stop, all processes stop after the same step, as in a drain. The leader's own pod and a chief's
+can't be replaced.
 
-A pod that has said so itself before it went, as one that is drained, evicted or preempted does, has no processes any
-more. So the others train on without it, if they are `least` or more, and take in the one that comes in its place as
-they take in whoever joins. A pod that has fallen silent has none after a while either: without its leader it ends them
-(supervise/follower.py), so the others wait for SILENT_SECONDS, in which another may come, and train on too. `workers`
-counts both all the while: the workers of a round are those of a number of workers, but for some of them.
+A pod that has reported the end of its processes before it left, as on a drain, an eviction or a preemption, has none
+any more. The others then train without it, if they are at least `least`, and admit its replacement like any joining
+member. A silent pod has no processes after SILENT_SECONDS either, because it ends them without its leader
+(supervise/follower.py); a replacement that connects earlier is used. `workers` counts the missing ones too.
 
-Some of the worker pods may be `spares`: a round is of all others, those that take part already first, and does without
-the rest. A spare that has come is a member of the next round if one of this round is gone, and the pod that comes in
-that one's place is a spare then. So nobody waits for it, and nobody stops to take it in.
+Some of the worker pods may be `spares`: a round consists of the others, preferably those that already take part. When a
+member of the round is gone, a connected spare is in the next round, and the lost pod's replacement becomes a spare. So
+no round waits for it, and none is interrupted to admit it.
 """
 
 from __future__ import annotations
@@ -42,21 +42,22 @@ from tfgpujob_trainer.contract.exits import ExitCode
 from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Naming, Send, Start, Stop
 
 PATIENCE_SECONDS = 30.0
-"""How long the members may take to end their processes, before the leader gives up."""
+"""How long the members may take to end their processes before the leader gives up."""
 SILENT_SECONDS = 20.0
-"""After which the processes of a pod that the leader has lost have ended, whatever has become of it.
+"""Seconds after which the processes of a pod that the leader has lost have certainly ended.
 
-By what supervise/messages.py asks of a connection, a pod misses its leader at most 10 s after the leader has missed it:
-each hears the other at least every 5 s until both hear nothing, and looks every 5 s whether that was 20 s ago.
+With the keep-alive of supervise/messages.py a pod detects the loss of its leader at most 10 s after the leader detects
+its loss: each receives something at least every 5 s until both receive nothing, and checks every 5 s whether that was
+20 s ago.
 """
 _LOOP = "a second failure without a step in between"
 
 
 @dataclass(slots=True)
 class Rounds:
-    """What the leader knows. Each method takes an event and returns what to tell all members, at most one command.
+    """The leader's state. Each method takes an event and returns what to send to all members, at most one command.
 
-    The leader is the first of `members`. `budget` is how many restarts in place the attempt may still spend; times are
+    The leader is the first of `members`. `budget` is how many restarts in place are left in the attempt; times are
     seconds of one monotonic clock. With `naming` there are `workers` worker pods, and their number may change.
     """
 
@@ -65,69 +66,70 @@ class Rounds:
     naming: Naming | None = None
     workers: int = 0
     least: int | None = None
-    """The fewest workers that train on when others have left; None: nobody trains without them."""
+    """The fewest workers that continue when others have left; None: all are needed."""
     spares: int = 0
-    """Of the `workers`, as many as a round does without."""
+    """How many of the `workers` a round leaves out."""
     outside: bool = False
-    """Its processes depend on others than the members, as a chief does on parameter servers: it can't begin again
-    before those have, and the operator sees to that."""
+    """Its processes depend on others than the members, as a chief does on parameter servers: it can't restart before
+    those have, which the operator coordinates."""
     wanted: int = field(init=False)
     round: int = 0
     resizes: int = 0
-    """Rounds that were begun for another number of workers, or with another pod for a lost one: no failures."""
+    """Rounds that changed the number of workers, or replaced a lost pod: no failures."""
     given_up: GiveUp | None = None
     _here: set[str] = field(default_factory=set)
-    """Members, and those that wait to become some."""
+    """Connected members, and those that wait to join."""
     _ends: dict[str, End] = field(default_factory=dict)
     _lost: dict[str, float] = field(default_factory=dict)
-    """Since when members of this round are gone, or not heard; another may have come in the place of one."""
+    """When members of this round were lost; a replacement may have connected since."""
     _silent: set[str] = field(default_factory=set)
-    """Those of them that have been for so long that their processes have ended, and in whose place none has come."""
+    """Lost members whose processes have certainly ended by now, and that have no replacement."""
     _leaving: set[str] = field(default_factory=set)
-    """Members of this round whose processes have ended since their pods are told to stop."""
+    """Members of this round whose processes have ended because their pods are being stopped."""
     _progressed: set[int] = field(default_factory=set)
     _failed_before: bool = False
-    """Whether this round was begun after a failure."""
+    """Whether this round followed a failure."""
     _draining: bool = False
     _stopped_since: float | None = None
-    """When the first member had stopped after a step, as all are about to."""
+    """When the first member stopped after a step, as all are about to."""
     _stopping_since: float | None = None
     _in_memory: dict[str, int] = field(default_factory=dict)
-    """Of each member that has one, the step of its newest in-memory checkpoint, once its processes have ended."""
+    """Step of the newest in-memory checkpoint by member, once its processes have ended."""
     _sending: Send | None = None
     _heard: float = 0.0
-    """When something came of what is sent."""
+    """When data of a checkpoint last arrived."""
 
     def __post_init__(self) -> None:
         self.wanted = self.workers
 
     @property
     def here(self) -> int:
-        """Worker pods that have come, of those of this round and of the one that is wanted."""
+        """Connected worker pods, of those of this round and of the wanted one."""
         assert self.naming is not None
         return len(self._here & set(self.naming.workers(max(self.workers, self.wanted))))
 
     @property
     def without(self) -> tuple[int, ...]:
-        """The indexes of worker pods that this round does without."""
+        """Indexes of worker pods that this round leaves out."""
         assert self.naming is not None
         return tuple(i for i, name in enumerate(self.naming.workers(self.workers)) if name not in self.members)
 
     def joined(self, member: str, now: float, *, joins: bool = False) -> Command | None:
-        """A member has come; one of an earlier life of a pod can't be part of this attempt's rounds.
+        """A member has connected; the previous process of a restarted pod can't be part of this attempt's rounds.
 
-        Who `joins` is to take part in a later round: it may come and go, or take the place of a lost one of its name.
+        A member that `joins` takes part in a later round, as an additional worker or as the replacement of a lost one
+        of its name.
         """
         if self.given_up is not None:
             return self.given_up
         if self.naming is None and member not in self.members:
             return self._give_up(f"{member} has come a second time")
         command = None
-        # Who joins takes part in no round that runs: if the pod before it has never come, nobody does its part.
+        # A joining member is not in the running round: if the previous pod never connected, its part is missing.
         if member in self.members and (joins or member in self._lost.keys() | self._here):
             if not joins or not self._replaceable(member):
                 return self._give_up(f"{member} has come a second time")
-            # It is news that the pod before is gone, unless its connection has been missed already.
+            # This also reports the loss of the previous pod, unless its connection was already lost.
             command = self._lose(member, now) if member in self._here else None
         self._here.add(member)
         self._leaving.discard(member)
@@ -135,21 +137,21 @@ class Rounds:
         return command or self._advance(now) or self._drain()
 
     def left(self, member: str, now: float) -> Command | None:
-        """A member's pod is gone or can't be reached: nobody can say that its processes have ended."""
+        """A member's pod is gone or unreachable: whether its processes have ended is unknown."""
         if member not in self.members or self.given_up is not None:
             self._here.discard(member)
             return self.given_up
         return self._lose(member, now) if self._replaceable(member) else self._give_up(f"{member} has left")
 
     def resize(self, wanted: int) -> Command | None:
-        """So many workers are asked for from now on."""
+        """From now on this many workers are wanted."""
         if self.given_up is not None or self.naming is None or self.spares:
             return self.given_up
         self.wanted = wanted
         return self._drain()
 
     def ended(self, member: str, round_: int, end: End, now: float) -> Command | None:
-        """All processes of a member have ended, by themselves or because it was told to end them."""
+        """All processes of a member have ended, by themselves or on a command."""
         if self.given_up is not None or round_ != self.round or member not in {*self.members} - self._lost.keys():
             return self.given_up
         if end.progressed:
@@ -171,13 +173,13 @@ class Rounds:
         return self._stop(now) if stops and self._stopping_since is None else None
 
     def awaits(self, sending: Send, now: float) -> bool:
-        """Something has come of what a member sends; whether it is still wanted."""
+        """Data of a checkpoint has arrived; returns whether it is still needed."""
         if sending == self._sending:
             self._heard = now
         return sending == self._sending
 
     def sent(self, sending: Send, now: float, *, whole: bool) -> Command | None:
-        """All of it has come, or it never will."""
+        """The checkpoint is complete, or it will never be."""
         if self.given_up is not None or sending != self._sending:
             return self.given_up
         if whole:
@@ -212,12 +214,12 @@ class Rounds:
         return Stop(self.round)
 
     def _at_work(self) -> set[str]:
-        """Members whose processes may still run, or whose pod ends and is not gone yet."""
+        """Members whose processes may still run, or whose pod is ending and not gone yet."""
         ended = {name for name, end in self._ends.items() if not end.leaves}
         return set(self.members) - self._lost.keys() - ended - self._dispensable()
 
     def _replaceable(self, member: str) -> bool:
-        """Whether the next round may wait for another pod of this name."""
+        """True if the next round may wait for a replacement of this pod."""
         come = self._here | self._lost.keys()
         if self.naming is None or self.wanted != self.workers or not set(self.members) <= come:
             return False
@@ -225,7 +227,7 @@ class Rounds:
         return worker and all(end.code != ExitCode.DONE for end in self._ends.values())
 
     def _lose(self, member: str, now: float) -> Command | None:
-        """What a pod that is gone had, nobody has any more."""
+        """A lost pod's in-memory checkpoint is gone."""
         end = self._ends.pop(member, None)
         self._in_memory.pop(member, None)
         self._here.discard(member)
@@ -237,14 +239,14 @@ class Rounds:
         return self._advance(now)
 
     def _dispensable(self) -> set[str]:
-        """Of whom it is known that none of their processes runs, and without whom the others may train."""
+        """Members without running processes, and without which the others may train."""
         if self.naming is None or self.least is None:
             return set()
         return self._leaving | self._silent | (set(self.naming.of(self.workers)) - set(self.members))
 
     def _following(self) -> tuple[int, Sequence[str]] | None:
-        """The number of workers of the round that would follow this one now, and its members: as many as are wanted, if
-        they have come. None: somebody has to come first."""
+        """The number of workers of the next round if it started now, and its members: the wanted ones, if they are
+        connected. None: a member is missing."""
         here = self._here - self._leaving
         if self.naming is None:
             return (self.workers, self.members) if set(self.members) <= here else None
@@ -258,12 +260,12 @@ class Rounds:
         return None
 
     def _chosen(self, come: Sequence[str], count: int) -> tuple[str, ...]:
-        """So many of those that have come. Who takes part already stays, and then the lowest indexes are taken."""
+        """`count` of the connected ones: those that already take part, then those with the lowest indexes."""
         chosen = set(sorted(come, key=lambda name: name not in self.members)[:count])
         return tuple(name for name in come if name in chosen)
 
     def _drain(self) -> Drain | None:
-        """End this round for another number of workers, if that can be had and nothing else goes on."""
+        """End this round for another number of workers, if that is possible and nothing else is in progress."""
         going_on = self._ends or self._lost or self._draining or self._stopping_since is not None
         following = self._following()
         if going_on or following is None or not set(self.members) <= self._here:
@@ -274,17 +276,17 @@ class Rounds:
         return Drain(self.round)
 
     def _refusal(self, member: str, end: End) -> str | None:
-        """Why no other round follows this end, if none does."""
+        """Why no round can follow this end; None if one can."""
         if end.code == ExitCode.DONE and self._stopping_since is None and self._stopped_since is None:
             return None
         all_saved = all(name in self._ends and self._ends[name].saved for name in self.members)
-        # Others may say that they have stopped before the pod does that is told to stop.
+        # Others may report that they have stopped before the pod that was asked to stop does.
         stopped = end.saved and (self._draining or (self.naming is not None and not all_saved))
         stopped = stopped or (end.leaves and self._replaceable(member))
         done = [name for name, other in self._ends.items() if other.code == ExitCode.DONE]
         missing = set(self.members) - self._here - self._lost.keys()
         looped = self._stopping_since is None and self._looped
-        # A cluster misses a member before its connection is missed, and a loss costs nothing.
+        # A cluster detects the loss of a member before its connection breaks, and a loss costs nothing.
         judged = not (stopped or self._lost or self._awaits_verdict(end))
         reasons = (
             (not (stopped or end.worth_a_retry), f"{member} ended with code {end.code}"),
@@ -297,12 +299,14 @@ class Rounds:
         return next((reason for refused, reason in reasons if refused), None)
 
     def _awaits_verdict(self, end: End) -> bool:
-        """Whether it is still to be seen whose failure this was: a member that is not heard of yet may be lost."""
+        """True while the failed member is unknown: one that has not reported yet may be lost."""
         missed = end.code == ExitCode.PEER_FAILURE and self.least is not None
         return missed and self._ends.keys() | self._lost.keys() != set(self.members)
 
     def _verdict(self) -> str | None:
-        """Why no other round follows, now that all have ended, after failures that might have been a loss."""
+        """Why no round can follow, now that all have ended after failures that could have been a loss; None if one
+        can.
+        """
         if self._lost or self.least is None or all(e.code != ExitCode.PEER_FAILURE for e in self._ends.values()):
             return None
         if self._is_spent:
@@ -322,7 +326,7 @@ class Rounds:
         return self._failed_before and self.round not in self._progressed
 
     def _advance(self, now: float) -> Send | Start | None:
-        """What follows once nothing of this round runs any more: the next begins when each lost pod has another."""
+        """The next step once no process of this round runs: a new round, when each lost pod is replaced."""
         done = any(end.code == ExitCode.DONE for end in self._ends.values())
         return None if done or self._at_work() or self._sending is not None else self._next(now)
 

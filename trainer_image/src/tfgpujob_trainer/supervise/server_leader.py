@@ -1,6 +1,6 @@
-"""The chief's supervisor under ParameterServer, to which those of workers and servers are connected.
+"""The chief's supervisor under ParameterServer, to which those of workers and servers connect.
 
-Its rules are supervise/server_rounds.py. Each of the others is told what is its own to do.
+It applies the rules of supervise/server_rounds.py, and sends each of the others its own commands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tfgpujob_trainer.supervise.server_rounds import Commands, ServerRounds
 
 
 class ServerLeader(Listener):
-    """Has no in-memory checkpoints to ask others for: the chief alone makes any."""
+    """It requests no in-memory checkpoints from others: only the chief has any."""
 
     speaks = True
 
@@ -34,13 +34,13 @@ class ServerLeader(Listener):
         port: int,
         host: str,
     ) -> None:
-        """All by their names; raises OSError if the port can't be had."""
+        """Others by their names; raises OSError if the port is in use."""
         self._rounds = ServerRounds(chief, frozenset(servers), budget)
         self._own, self._others = chief, frozenset((*workers, *servers))
         self._lock = threading.Lock()
         self._told = MemberState(chief)
         self._connections: dict[str, socket.socket] = {}
-        """To each other pod, the newest."""
+        """By pod, the newest."""
         self.listen(token, port=port, host=host, members=len(self._others))
 
     def ended(self, round_: int, end: End) -> None:
@@ -49,28 +49,28 @@ class ServerLeader(Listener):
             self._tell(self._rounds.ended(self._own, round_, end, time.monotonic()))
 
     def command(self, round_: int) -> Command | None:
-        """What counts for the chief's process of this round."""
+        """The command that applies to the chief's process of this round."""
         with self._lock:
             self._tell(self._rounds.waited(time.monotonic()))
             return self._told.in_round(round_)
 
     def resize(self, workers: int) -> None:
-        """It can't be."""
+        """Not possible."""
 
     def gang(self) -> None:
-        """Of one that can be resized."""
+        """None: the gang can't be resized."""
 
     def restarts(self) -> int:
-        """Of all pods."""
+        """Restarts of all pods."""
         with self._lock:
             return self._rounds.restarts
 
     def knows(self, member: str, hello: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Those of the chief's TF_CONFIG."""
+        """True for the tasks in the chief's TF_CONFIG."""
         return member in self._others
 
     def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
-        """Hear a pod until it leaves."""
+        """Read a pod's messages until it leaves."""
         left, round_ = (hello[name] if type(hello.get(name)) is int else None for name in ("budget", "round"))
         with self._lock:
             self._tell(self._rounds.joined(member, left, round_))
@@ -88,7 +88,7 @@ class ServerLeader(Listener):
                     self._tell(self._rounds.gone(member))
 
     def _tell(self, told: Commands) -> None:
-        """Called under the lock."""
+        """Called with the lock held."""
         for member, command in told.items():
             if member == self._own:
                 self._told.take(command)

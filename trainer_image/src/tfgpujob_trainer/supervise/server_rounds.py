@@ -1,20 +1,19 @@
-"""Whose process starts again in its pod under ParameterServer: the rules of the chief's supervisor. Pure; no clock.
+"""The chief's rules for restarting processes in their pods under ParameterServer. Pure, without a clock.
 
-Each process has rounds of its own, and who must start again does, and nobody else:
+Each process has its own rounds, and only those restart that must:
 
-a worker   alone; the chief's coordinator gives its batch to another one, and takes it back when it answers again
-the chief  alone, from its newest in-memory checkpoint; the servers keep the variables of the one before it
-a server   it and the chief, which has a copy of what the server held. The chief's process ends first: one that still
-           ran would find a server without its variables, and might call that an exception of the user's. The workers
-           have nothing to do meanwhile and start again too, at no cost of the budget: what TensorFlow has under way
-           with a server that is lost may never end, and later steps may wait for it
-the chief, which has waited in vain for a step: the workers too, one of which it waited for
+a worker   alone; the chief's coordinator gives its batch to another one, and uses it again when it answers
+the chief  alone, from its newest in-memory checkpoint; the servers keep the variables of the previous one
+a server   it and the chief, which has a copy of what the server held. The chief's process ends first: while it ran it
+           would find a server without its variables, and might report that as an exception of the user's. The workers
+           have nothing to do meanwhile and restart too, at no cost of the budget: an operation of TensorFlow on the
+           lost server may never end, and later steps may wait for it
+the chief, after it has waited in vain for a step: the workers too, one of which it waited for
 
-The chief starts again once the processes of workers that end with it have ended: one that called them while they
-still ran would lose them, and end for it. A chief that says that it lost somebody waits for the server to say so.
-Whatever these rules don't cover is given up: that pod then ends as its process did, and the operator, which stays the
-judge, does what it does without them. Pods come and go: one that has gone and comes back has a new process, of which
-nothing is known.
+The chief restarts once the processes of workers that end with it have ended: if it called them earlier, it would lose
+them, and fail again. A chief that reports a lost peer waits for the server's report. Cases that these rules don't cover
+end in GiveUp: that pod exits as its process did, and the operator decides as it does without rounds. A pod that is gone
+and connects again has a new process, of unknown state.
 """
 
 from __future__ import annotations
@@ -26,50 +25,50 @@ from tfgpujob_trainer.contract.exits import ExitCode
 from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Start, Stop
 
 LOST_SECONDS = 10.0
-"""How long a chief that has lost somebody waits until a server says that it was the one, and one that starts again for
-the workers that end with it: a pod that can't be reached does not hold it back."""
+"""How long a chief that has lost a peer waits for a server's report that it failed, and how long a restarting chief
+waits for the workers that end with it: an unreachable pod must not block it."""
 
 Commands = Mapping[str, Command]
-"""By the member that is to obey each."""
+"""By the member that has to obey."""
 
 
 @dataclass(slots=True)
 class ServerRounds:
-    """What the chief's supervisor knows. Each method takes an event and returns the commands that follow.
+    """The state of the chief's supervisor. Each method takes an event and returns the resulting commands.
 
-    `budget` is how many restarts in place may be spent from here on; times are seconds of one monotonic clock.
+    `budget` is how many restarts in place are left from now on; times are seconds of one monotonic clock.
     """
 
     chief: str
     servers: frozenset[str]
     budget: int
     restarts: int = 0
-    """How many of them are spent: a server and its chief are one."""
+    """Restarts in place so far: a server with its chief counts once."""
     over: GiveUp | None = None
     """The chief's pod ends."""
     _here: set[str] = field(default_factory=set)
-    """Servers that are connected."""
+    """Connected servers."""
     _workers: dict[str, int] = field(default_factory=dict)
-    """The workers that are connected and have said so, and the rounds of their processes."""
+    """Connected workers, and the rounds of their processes."""
     _told_to_end: set[str] = field(default_factory=set)
-    """Workers whose process ends for another's sake."""
+    """Workers whose process ends because of another's failure."""
     _lost: dict[str, int] = field(default_factory=dict)
-    """The servers whose process has ended, and the round that it was of."""
+    """Servers whose process has ended, and its round."""
     _round: int = 0
-    """That of the chief's process."""
+    """Round of the chief's process."""
     _ended: End | None = None
-    """How the chief's process has ended, while it waits."""
+    """How the chief's process has ended, while it waits to restart."""
     _since: float = 0.0
-    """When it has."""
+    """When it ended."""
     _decided: bool = False
-    """It starts again, and waits for no more than the ends of workers."""
+    """It restarts once the workers have ended."""
     _stopping: bool = False
     _begun_after_failure: set[str] = field(default_factory=set)
-    """Whose process is not the pod's first."""
+    """Members whose process is not the pod's first."""
 
     def joined(self, member: str, left: int | None = None, round_: int | None = None) -> Commands:
-        """A worker's or a server's pod has come, which was told that so many restarts were left when it was created,
-        and whose process is that of this round; None: it does not say."""
+        """A worker's or a server's pod has connected. `left`: the restarts that were left when it was created;
+        `round_`: that of its process; None: unknown."""
         self._begun_after_failure.discard(member)
         self._lost.pop(member, None)
         self._told_to_end.discard(member)
@@ -78,12 +77,12 @@ class ServerRounds:
         elif round_ is not None:
             self._workers[member] = round_
         if left is not None:
-            # The operator may have spent some of them meanwhile.
+            # The operator may have used some of them meanwhile.
             self.budget = min(self.budget, self.restarts + left)
         return self._start_if_alone()
 
     def gone(self, member: str) -> Commands:
-        """A worker's or a server's pod is gone, or can't be reached."""
+        """A worker's or a server's pod is gone or unreachable."""
         self._here.discard(member)
         self._lost.pop(member, None)
         self._told_to_end.discard(member)
@@ -93,7 +92,7 @@ class ServerRounds:
         return self._start_if_alone()
 
     def ended(self, member: str, round_: int, end: End, now: float) -> Commands:
-        """The process of a pod has ended, by itself or because it was told to end it."""
+        """The process of a pod has ended, by itself or on a command."""
         if self.over is not None and member not in self._told_to_end:
             return {member: self.over}
         if member == self.chief:
@@ -141,7 +140,7 @@ class ServerRounds:
         if not end.worth_a_retry:
             return self._give_up(f"{self.chief} ended with code {end.code}")
         if end.code == ExitCode.WATCHDOG and (end.progressed or self._round > 0):
-            # In its first start it may have waited for a worker that still reads its data.
+            # During its first start it may have waited for a worker that still reads its data.
             return self._again(end, now, with_workers=True)
         if not lost_somebody or self._lost:
             return self._again(end, now)
@@ -151,15 +150,15 @@ class ServerRounds:
         return {}
 
     def _end_workers(self) -> Commands:
-        """Of those whose process has not been told so yet."""
+        """End the processes of workers that have not been asked to yet."""
         ending = {name: Stop(round_) for name, round_ in self._workers.items() if name not in self._told_to_end}
         self._told_to_end |= ending.keys()
         return ending
 
     def _again(self, end: End, now: float, *, with_workers: bool = False) -> Commands:
-        """The chief's process has ended and starts again as soon as those that end with it have.
+        """The chief's process has ended, and restarts once the processes that end with it have ended.
 
-        If it gives up, it is the operator who starts the workers again.
+        If it gives up, the operator restarts the workers.
         """
         if (reason := self._refusal(self.chief, end)) is not None:
             return self._give_up(reason)
@@ -168,11 +167,11 @@ class ServerRounds:
         return {**(self._end_workers() if with_workers else {}), **self._start_if_alone()}
 
     def _start_if_alone(self) -> Commands:
-        """Unless the process of a worker that ends has not yet."""
+        """Start it, unless the process of a worker has still to end."""
         return self._start() if self._decided and not self._told_to_end else {}
 
     def _start(self) -> Commands:
-        """The chief's process, and with it those of the servers that it was ended for, if any."""
+        """Start the chief's process, and those of the servers that it was ended for."""
         assert self._ended is not None
         self._round += 1
         told: dict[str, Command] = {self.chief: Start(self._round, self._ended.in_memory)}
@@ -182,7 +181,7 @@ class ServerRounds:
         return told
 
     def _refusal(self, member: str, end: End) -> str | None:
-        """Why the process that has ended is not started again, if it is not."""
+        """Why the process that has ended is not restarted; None if it is."""
         if self.restarts >= self.budget:
             return f"{self.budget} restarts in place are all that runPolicy.backoffLimit leaves"
         if member in self._begun_after_failure and not end.progressed:
@@ -194,7 +193,7 @@ class ServerRounds:
         self._begun_after_failure.add(member)
 
     def _give_up(self, reason: str) -> Commands:
-        """The chief's pod ends, and those of the servers that wait for it."""
+        """End the chief's pod, and those of the servers that wait for it."""
         self.over = GiveUp(reason)
         self._decided = False
         return {self.chief: self.over, **dict.fromkeys(self._lost, self.over)}

@@ -1,7 +1,7 @@
-"""The parent process: runs the training process, watches it, and explains its end. Imports no TensorFlow.
+"""The parent process: runs the training process, watches it, and explains its end. Does not import TensorFlow.
 
-A process of its own, because TensorFlow may abort, hang in C++ or be killed for memory, and then no handler
-or thread inside it can say why. Its output passes through here, so that the last lines are known.
+It is a separate process because TensorFlow may abort, hang in C++ or be killed for memory, and then no handler or
+thread inside it can explain that. Its output is read here, so that the last lines are known.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from tfgpujob_trainer.supervise.usage_log import UsageLog
 from tfgpujob_trainer.supervise.watchdog import Watchdog
 
 _VAGUE = ("cannot listen on the port", "ncclSystemError", "unhandled system error")
-"""Behind these words may be a limit of the machine, of which only the log speaks."""
+"""Messages that may be caused by a limit of the machine, which only the log shows."""
 _NEARLY_FULL = 0.9
 _HELD = "leaked shared_memory objects"
-"""What Python says of a process that died with shared memory, which it has removed by then."""
+"""What Python prints about a process that died with shared memory, which has been removed by then."""
 EXIT_SECONDS = 10.0
-"""How long a process that has explained its end may take for it."""
+"""How long a process that has explained its end may take to exit."""
 _STACKS_SECONDS = 1.0
 
 
@@ -61,21 +61,21 @@ class Supervisor:
         leads: bool = False,
         ledger: Ledger | None = None,
     ) -> None:
-        """`environment` is the process's own, `ledger` the pod's; `leads`: where its gang is told of another number of
-        workers, or of restarts in other pods. Without `config` the process has no deadlines.
+        """`environment` is the process's own, `ledger` the pod's; `leads`: resizes and restarts of other pods are
+        reported through it. Without `config` the process has no deadlines.
 
-        Raises ConfigError naming a variable that is wrong.
+        Raises ConfigError with the name of an invalid variable.
         """
         self._config, self._arguments, self._environment = config, arguments, environment
         self._spawn, self._memory, self._leads = spawn, memory, leads
         self._ledger, self._told_to_end = ledger, 0
         self.resizes: ResizeRequests | None = None
-        """What came through GET /progress and PUT /workers, while it runs."""
+        """Requests by PUT /workers and GET /progress, while it runs."""
         task = self._read(environment)
         self.name, self._has_peers = task.name, task.has_peers
         self._watchdog: Watchdog | None = None
         self.mark = ""
-        """What its lines begin with, where several processes print."""
+        """Prefix of its lines if several processes print."""
         self.last_lines: deque[str] = deque(maxlen=400)
         self._stoppable = False
         self._outcome: Outcome | None = None
@@ -84,13 +84,13 @@ class Supervisor:
         self._drained = False
         self._oom_kills = oom_kills()
         self._trains = False
-        """It has got through its start."""
+        """Its start-up is complete."""
         self.progressed = False
-        """It has done a step, or predicted a part; as a worker under ParameterServer, served a batch."""
+        """It has completed a step or predicted a part; as a worker under ParameterServer, served a batch."""
 
     @property
     def explained(self) -> bool:
-        """Whether the process has said how it ends."""
+        """True if the process has reported how it ends."""
         return self._outcome is not None
 
     def start(self) -> None:
@@ -121,12 +121,12 @@ class Supervisor:
             reader.start()
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end, but not for longer."""
+        """Wait for the end, at most this long."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(timeout=seconds)
 
     def poll(self) -> Outcome | None:
-        """How the process ended; None while it runs. Ends it where it has to be."""
+        """How the process ended; None while it runs. Ends it if it must be ended."""
         forced = None
         if self._child.poll() is None:
             self._usage.look(time.monotonic())
@@ -143,7 +143,7 @@ class Supervisor:
         return outcome
 
     def _hang_up(self) -> None:
-        """Nobody asks for another number of workers any more."""
+        """Stop serving requests for another number of workers."""
         if self.resizes is not None:
             self.resizes.close()
 
@@ -151,7 +151,7 @@ class Supervisor:
         return self._by_phase(forced or self._explained() or self._unexplained(self._child.returncode))
 
     def _forced_end(self) -> Outcome | None:
-        """Why a process that runs must be ended, if it must."""
+        """Why a running process must be ended; None if it need not be."""
         if self._signals and not self._stoppable:
             return Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before training began")
         if self._ended and time.monotonic() - self._ended > EXIT_SECONDS:
@@ -168,7 +168,7 @@ class Supervisor:
         self._child.kill()
 
     def signal(self, number: int) -> None:
-        """Pass SIGTERM or SIGINT on, as a wish to stop; a second SIGINT ends the process at once."""
+        """Pass SIGTERM or SIGINT on as a request to stop; a second SIGINT ends the process at once."""
         self._signals += 1
         if self._signals > 1 and number == signal.SIGINT:
             self._child.kill()
@@ -176,13 +176,13 @@ class Supervisor:
             self._child.send_signal(signal.SIGTERM)
 
     def drain(self) -> None:
-        """Let the process stop after a step, and not before there is one to stop after."""
+        """Make the process stop after a step, as soon as it has done one."""
         self._drained = True
         if self._stoppable:
             self._child.send_signal(signal.SIGTERM)
 
     def _show_stacks(self) -> None:
-        """Let the process write where its threads stand."""
+        """Make the process print the stacks of its threads."""
         self._child.send_signal(signal.SIGUSR1)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(timeout=_STACKS_SECONDS)
@@ -223,7 +223,7 @@ class Supervisor:
             self._ended = time.monotonic()
 
     def _with_ledger(self) -> Mapping[str, str]:
-        """The process's environment, in which it goes on with the pod's ledger."""
+        """The process's environment, with which it continues the pod's ledger."""
         if self._ledger is None:
             return self._environment
         now = time.monotonic_ns()
@@ -232,13 +232,13 @@ class Supervisor:
         return {**self._environment, LEDGER_VARIABLE: self._ledger.to_json()}
 
     def _close_ledger(self, *, well: bool) -> None:
-        """The process has ended, and told all that it will tell."""
+        """The process has ended; its ledger entries are complete."""
         if self._ledger is None:
             return
         now = time.monotonic_ns()
         if not well:
             self._ledger.failed()
-            # Between the decision to end it and its end, it may have given another sign of life.
+            # Between the decision to end it and its end, it may have sent another heartbeat.
             self._ledger.mark(DETECTED, max(self._told_to_end or now, self._ledger.since))
             self._ledger.mark(ENDED, now)
         self._ledger.spent(OTHER if well else LOST, now)
@@ -247,19 +247,19 @@ class Supervisor:
         print(f"{self.mark}tfgpu-train: warning: {text}", file=sys.stderr, flush=True)
 
     def _by_phase(self, outcome: Outcome) -> Outcome:
-        """A limit that was reached only after the start is worth a restart: the checkpoint brings it further."""
+        """A limit that is reached after start-up is worth a restart, because the checkpoint preserves the progress."""
         if outcome.code == ExitCode.LIMIT_AT_START and self._trains:
             return dataclasses.replace(outcome, code=ExitCode.LIMIT_REACHED)
         return outcome
 
     def _explained(self) -> Outcome | None:
-        """What the process said of its end, unless the log before it knows better."""
+        """The process's own explanation of its end, unless the log before it is more specific."""
         if self._outcome is not None and any(words in self._outcome.message for words in _VAGUE):
             return self._limit() or self._outcome
         return self._outcome
 
     def _limit(self) -> Outcome | None:
-        """The limit of the machine that the last lines speak of, as the end of the process."""
+        """The outcome for a limit of the machine that the last lines mention; None if they mention none."""
         limit, line = limits.recognise_lines(self.last_lines)
         return None if limit is None else self._reached(limit, line)
 
@@ -268,7 +268,7 @@ class Supervisor:
         return limit_reached(limit, line, self._usage.last, refused=refused, seconds_ago=ago)
 
     def _at_a_limit(self, returncode: int) -> Outcome | None:
-        """The limit of the machine that ended the process, if one did."""
+        """The outcome for a limit of the machine that ended the process; None if none did."""
         if returncode == -signal.SIGXFSZ:
             return self._reached(Limit.FILE_SIZE, "ended by SIGXFSZ")
         if returncode in (-signal.SIGABRT, -signal.SIGBUS) or returncode > 0:
@@ -279,7 +279,7 @@ class Supervisor:
         return self._bus_error() if returncode == -signal.SIGBUS else None
 
     def _unexplained(self, returncode: int) -> Outcome:
-        """The end of a process that said nothing: by its exit status, and who else could be the cause."""
+        """The end of a process without an explanation: by its exit status, and possible other causes."""
         if (reached := self._at_a_limit(returncode)) is not None:
             return reached
         if returncode == -signal.SIGKILL and oom_kills() > self._oom_kills:
@@ -307,7 +307,7 @@ class Supervisor:
         )
 
     def _bus_error(self) -> Outcome:
-        """SIGBUS: a page of a file mapped into memory could not be filled, which is nearly always /dev/shm's."""
+        """SIGBUS: a page of a memory-mapped file could not be filled, nearly always in /dev/shm."""
         seen = [self._usage.last.shared_memory, shared_memory()]
         fullest = max((bound for bound in seen if bound is not None), key=lambda bound: bound.share, default=None)
         held = any(_HELD in line for line in self.last_lines)
@@ -326,5 +326,5 @@ class Supervisor:
 
 
 def _text(descriptor: int) -> IO[str]:
-    """What a training process writes; user code may write any bytes."""
+    """The output of a training process; user code may write any bytes."""
     return os.fdopen(descriptor, encoding="utf-8", errors="replace")

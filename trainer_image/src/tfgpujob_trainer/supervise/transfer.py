@@ -1,4 +1,4 @@
-"""How an in-memory checkpoint goes from pod to pod, over a connection or by a file: a line of JSON, the bytes, and a
+"""Transfer of an in-memory checkpoint between pods, over a connection or by a file: a line of JSON, the bytes, and a
 line with their SHA-256."""
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tfgpujob_trainer.contract.usage import memory_room
 _CHUNK = 1 << 20
 _DIGEST_BYTES = hashlib.sha256().digest_size * 2 + 1
 _OF_THE_ROOM = 0.5
-"""It may take this share of the memory that is free."""
+"""Share of the free memory that it may use."""
 
 
 def send(what: Mapping[str, Any], step: int, memory: MemoryFile | None, write: Callable[[bytes], object]) -> None:
-    """Write the newest one, if it is of this step, and else that there is none; raises OSError."""
+    """Write the newest checkpoint if it is of this step, otherwise a line that there is none; raises OSError."""
     copy = None if memory is None else memory.newest()
     if memory is None or copy is None or copy.step != step:
         write(json.dumps({**what, "step": step, "bytes": -1}).encode() + b"\n")
@@ -33,9 +33,9 @@ def send(what: Mapping[str, Any], step: int, memory: MemoryFile | None, write: C
 
 
 def receive(step: int, size: int, stream: IO[bytes], wanted: Callable[[], bool]) -> MemoryFile | None:
-    """Read what was announced to have so many bytes; None if that is not whole, not wanted, or finds no room.
+    """Read a checkpoint of `size` bytes; None if it is incomplete, no longer wanted, or does not fit in memory.
 
-    All of it is read in any case, because other lines follow it.
+    It is always read to its end, because other lines follow.
     """
     if size < 0:
         return None
@@ -60,7 +60,9 @@ class _Incoming:
         self._over = False
 
     def chunks(self, wanted: Callable[[], bool]) -> Iterator[bytes]:
-        """What has not been read yet; raises ValueError if it is not what was sent, or not wanted any more."""
+        """The bytes that have not been read yet; raises ValueError if they differ from what was sent, or are no longer
+        wanted.
+        """
         while self._left:
             chunk = self._stream.read(min(_CHUNK, self._left))
             self._left -= len(chunk)

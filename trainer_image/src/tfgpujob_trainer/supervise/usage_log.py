@@ -1,4 +1,4 @@
-"""The last look at what the training process uses: after an abort there is nothing left to look at."""
+"""The last measurement of what the training process uses, because after an abort nothing is left to measure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tfgpujob_trainer.contract.usage import Usage, measure, refused_threads
 
 _SECONDS = 2.0
 _COST = 0.01
-"""Looks take at most this share of the time. One takes 1 ms, and far more where thousands of threads have names."""
+"""Maximum share of the time for measurements. One takes 1 ms, and far more with thousands of named threads."""
 
 
 class UsageLog:
-    """Looks at a process every 2 s or less often, and warns once of each limit that is nearly reached.
+    """Measures a process every 2 s or less often, and warns once for each limit that is nearly reached.
 
     Times are seconds of time.monotonic.
     """
@@ -27,7 +27,7 @@ class UsageLog:
         self.last = Usage()
 
     def look(self, now: float) -> None:
-        """Look again if it is time."""
+        """Measure again if it is time."""
         if now < self._due:
             return
         began = perf_counter()
@@ -42,9 +42,9 @@ class UsageLog:
                 self._say(text)
 
     def seconds_ago(self, now: float) -> float:
-        """The age of the last look."""
+        """The age of the last measurement."""
         return now - self._at
 
     def refused(self) -> bool:
-        """Whether a thread or a process was refused since the start, by the pids controller's count."""
+        """True if a thread or a process was refused since the start, by the pids controller's count."""
         return refused_threads() > self._refused

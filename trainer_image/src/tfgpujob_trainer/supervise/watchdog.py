@@ -1,4 +1,4 @@
-"""Deadlines by phase: start-up as a whole, then each step, batch or save by itself; who serves has to be there."""
+"""Deadlines by phase: for start-up as a whole, then for each step, batch or save; a serving process must stay alive."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tfgpujob_trainer.contract.exits import ExitCode, Outcome
 from tfgpujob_trainer.reporting.phases import SCRIPT, SERVING, STARTING, WAITING, grace_seconds
 
 _FROZEN = 0.75
-"""Of stepSeconds: so long who serves may give no sign of life. The chief, which waits for it, gives up after all of
-them only, and does not know for whom it has waited."""
+"""Share of stepSeconds for which a serving process may send no heartbeat. The chief, which waits for it, gives up only
+after stepSeconds, and does not know which process it waited for."""
 
 
 class Watchdog:
-    """Keeps the last heartbeat and says when it is overdue. Times are seconds of one monotonic clock.
+    """Keeps the last heartbeat and reports when it is overdue. Times are seconds of one monotonic clock.
 
-    Where the process `has_peers`, it may be waiting for one of them, and gets the time to find that out by itself.
+    A process that `has_peers` may wait for one of them, and gets time to detect that itself.
     """
 
     def __init__(self, startup_seconds: float, step_seconds: float, now: float, *, has_peers: bool = True) -> None:
@@ -24,18 +24,18 @@ class Watchdog:
         self._phase, self._step, self._since = STARTING, 0, now
 
     def beat(self, phase: str, step: int, now: float) -> None:
-        """Take a heartbeat; start-up has one deadline for all of it."""
+        """Record a heartbeat; start-up has one deadline in total."""
         if phase != STARTING:
             self._since = now
         self._phase, self._step = phase, step
 
     def alive(self, now: float) -> None:
-        """Who serves is still there."""
+        """The serving process is still alive."""
         if self._phase == SERVING:
             self._since = now
 
     def overdue(self, now: float) -> Outcome | None:
-        """The end of a process that is silent for too long, else None."""
+        """The outcome of a process that is silent for too long, else None."""
         silent = now - self._since
         own = {STARTING: self._startup, SERVING: _FROZEN * self._step_seconds, WAITING: math.inf, SCRIPT: math.inf}
         if silent <= own.get(self._phase, self._step_seconds + self._grace):
