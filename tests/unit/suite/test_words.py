@@ -15,7 +15,13 @@ CLEAN = (
         f"operator/src/tfgpujob/{name}"
         for name in ("api", "cli", "client", "convert", "describe", "kube", "local", "shell", "ui")
     ),
-    *(f"trainer_image/src/tfgpujob_trainer/{name}" for name in ("supervise",)),
+    *(
+        f"trainer_image/src/tfgpujob_trainer/{name}"
+        for name in (
+            "reporting",
+            "supervise",
+        )
+    ),
 )
 """Folders without one."""
 

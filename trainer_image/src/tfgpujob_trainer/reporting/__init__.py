@@ -1,1 +1,1 @@
-"""What a training process tells others: its supervisor, GET /progress, the log, TensorBoard and run.json."""
+"""Reports of a training process: to its supervisor, by GET /progress, in the log, in TensorBoard and in run.json."""

@@ -1,4 +1,4 @@
-"""How much memory of its GPUs a task has used."""
+"""The GPU memory that a task has used."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import tensorflow as tf
 
 
 def gpus() -> int:
-    """How many GPUs this task computes on."""
+    """The number of GPUs that this task computes on."""
     return len(tf.config.list_logical_devices("GPU"))
 
 
 def gpu_memory() -> Sequence[int] | None:
-    """The most that TensorFlow has used on each GPU of this task, in MiB; None where that is not known."""
+    """Peak memory of TensorFlow on each GPU of this task, in MiB; None if unknown."""
     try:
         peaks = [
             tf.config.experimental.get_memory_info(device.name)["peak"]

@@ -1,4 +1,4 @@
-"""How busy a task's GPUs are, as NVML tells it. Where it does not answer, nothing is known. Imports no TensorFlow."""
+"""Utilization of a task's GPUs, by NVML; None if it does not answer. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class _Utilization(ctypes.Structure):
 
 
 def gpu_use(count: int) -> Sequence[int] | None:
-    """Of CUDA's first `count` GPUs, the percent of NVML's last sample (up to a second) in which a kernel ran.
+    """For CUDA's first `count` GPUs, the percentage of NVML's last sample (up to a second) in which a kernel ran.
 
-    None where there are none, no NVML, or a device without such a figure, as a slice of a GPU is.
+    None without GPUs or NVML, or if a device has no such figure, such as a MIG slice.
     """
     nvml = _nvml()
     if count == 0 or nvml is None:
@@ -47,7 +47,7 @@ def _nvml() -> Any:
 
 
 def _bus_ids(count: int) -> Iterator[bytes]:
-    """Where on the bus the GPUs are that CUDA shows to this process: NVML counts all of a node, in its own order."""
+    """PCI bus ids of the GPUs that CUDA shows to this process: NVML counts all of a node, in its own order."""
     try:
         driver = ctypes.CDLL(_DRIVER)
     except OSError:

@@ -30,12 +30,12 @@ class Heartbeat:
 
     @classmethod
     def from_environment(cls) -> Heartbeat:
-        """The pipe that the supervisor handed over."""
+        """The pipe that the supervisor passed on."""
         fd, account = os.environ.get(FD_VARIABLE), os.environ.get(LEDGER_VARIABLE)
         return cls(int(fd) if fd else None, Ledger.from_json(account) if account else None)
 
     def beat(self, phase: str, step: int = 0) -> None:
-        """Say what is being done; each beat restarts the deadline of one step."""
+        """Report the current phase; each heartbeat restarts the deadline of one step."""
         self.run_status.beat()
         self.run_status.update(phase=phase, **({"step": step} if step else {}))
         part = self._bookkeeper.beat(phase, step)
@@ -43,7 +43,7 @@ class Heartbeat:
         self.ledger.stepped(step)
 
     def spent(self, part: str, following: str = ledger.BUILDING, mark: str = "") -> None:
-        """Say that the time up to now went into `part`, and that what comes now is `following`."""
+        """Report that the time up to now was spent on `part`, and that what follows is `following`."""
         self._bookkeeper.ongoing = following
         record = self._spent(part)
         if mark:
@@ -52,15 +52,15 @@ class Heartbeat:
         self._send(record)
 
     def stoppable(self) -> None:
-        """Say that SIGTERM is handled from now on."""
+        """Report that SIGTERM is handled from now on."""
         self._send({"stoppable": True})
 
     def alive(self) -> None:
-        """Say that this process still serves. Takes no time into account."""
+        """Report that this process still serves. Adds no time to the ledger."""
         self._send({"alive": True})
 
     def ended(self, outcome: Outcome) -> None:
-        """Say how this process ends. What follows it, such as a crash while exiting, does not count."""
+        """Report how this process ends. Anything later, such as a crash at exit, does not count."""
         well = outcome.code in (ExitCode.DONE, ExitCode.STOPPED)
         spent = self._spent(self._bookkeeper.ongoing if well else ledger.LOST)
         self._send({"outcome": dataclasses.asdict(outcome), **spent})
@@ -79,6 +79,7 @@ class Heartbeat:
         try:
             os.write(self._fd, (json.dumps(record, default=str) + "\n").encode())
         except BrokenPipeError:
-            # The supervisor is gone, and the kernel is about to end this process too. An exception would first end the
-            # interpreter, and TensorFlow's server fail its steps meanwhile with what looks like an error of the user's.
+            # The supervisor is gone, and the kernel is about to kill this process. An exception would end the
+            # interpreter first, and TensorFlow's server would meanwhile fail its steps with what looks like an error of
+            # the user's.
             os._exit(ExitCode.FAILED)

@@ -1,8 +1,8 @@
-"""The goodput ledger of a pod: each moment since its supervisor began, under one name. Pure; no clock of its own.
+"""The goodput ledger of a pod: all time since its supervisor started, by part. Pure, without a clock.
 
-Supervisor and training process keep the same ledger: the process says of each interval what it was spent on, and when
-it ended, by the clock that all processes of a machine share (time.monotonic_ns). So the process can report it, and
-the supervisor still has it when the process is gone.
+Supervisor and training process keep the same ledger. The process reports what each interval was spent on and when it
+ended, by the clock that all processes of a machine share (time.monotonic_ns). So the process can report it, and the
+supervisor still has it when the process is gone.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ PARTS: Final = (
     RESTARTING,
     OTHER,
 )
-"""What docs/goodput.md says of each."""
+"""docs/goodput.md explains each."""
 
 FAILED, DETECTED, ENDED, STARTED, RESTORED, STEPPED = "failed", "detected", "ended", "started", "restored", "stepped"
-"""Moments of the last restart in place, or, without the first three, of the pod's start: the last sign of life, its end
-noticed, its processes gone, the next ones started, the checkpoint restored, the first step that is no repetition."""
+"""Times of the last restart in place, or, without the first three, of the pod's start: the last sign of life, the
+failure detected, the processes gone, the next ones started, the checkpoint restored, the first step that is no
+repetition."""
 
 _OF_PHASE: Final[Mapping[str, str]] = {
     phases.STARTING: BUILDING,
@@ -64,29 +65,29 @@ _MS = 1_000_000
 
 @dataclass(slots=True)
 class Ledger:
-    """Nanoseconds by part, up to `since`. Their sum is always `since` less what it was at the beginning."""
+    """Nanoseconds by part, up to `since`. Their sum is always the time between the start and `since`."""
 
     since: int
     """By time.monotonic_ns."""
     parts: dict[str, int] = field(default_factory=dict)
     reached: int = 0
-    """The highest step that was ever done: a step up to it is done again."""
+    """The highest step that was ever completed: steps up to it are repetitions."""
     marks: dict[str, int] = field(default_factory=dict)
     """By time.monotonic_ns."""
     _aside: dict[str, int] = field(default_factory=dict)
 
     def aside(self, part: str, seconds: float) -> None:
-        """So much of the interval that is under way is spent on `part`."""
+        """Count this much of the current interval as `part`."""
         if seconds > 0:
             self._aside[part] = self._aside.get(part, 0) + int(seconds * _NS)
 
     def take_aside(self) -> dict[str, int]:
-        """What was put aside of this interval."""
+        """Take what `aside` has counted in this interval."""
         aside, self._aside = self._aside, {}
         return aside
 
     def spent(self, part: str, now: int, aside: Mapping[str, int] | None = None) -> None:
-        """The interval that ends now was spent on `part`, less what is aside of it."""
+        """The interval that ends now was spent on `part`, except what is in `aside`."""
         left = max(0, now - self.since)
         self.since += left
         for name, amount in (aside or {}).items():
@@ -96,34 +97,34 @@ class Ledger:
         self.parts[part] = self.parts.get(part, 0) + left
 
     def stepped(self, step: int) -> None:
-        """A step is done."""
+        """A step is completed."""
         if step > self.reached:
             self.reached = step
             self.marks.setdefault(STEPPED, self.since)
 
     def failed(self) -> None:
-        """The last thing that was heard is all that will be."""
+        """The process has failed: nothing follows its last heartbeat."""
         self.marks = {FAILED: self.since}
 
     def mark(self, name: str, now: int) -> None:
-        """Keep a moment, if it is not known yet."""
+        """Record a time, unless it is recorded already."""
         self.marks.setdefault(name, now)
 
     def to_json(self) -> str:
-        """For the environment of a training process, which goes on from here."""
+        """For the environment of a training process, which continues the ledger."""
         told = {"since": self.since, "parts": self.parts, "reached": self.reached, "marks": self.marks}
         return json.dumps(told, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
-        """What the supervisor has made by to_json."""
+        """From the output of to_json."""
         told = json.loads(text)
         return cls(int(told["since"]), dict(told["parts"]), int(told["reached"]), dict(told["marks"]))
 
     def report(self, now: int, wall: float) -> dict[str, Any]:
-        """For people and the operator, in milliseconds. `now` and `wall` are one moment by both clocks.
+        """For people and the operator, in milliseconds. `now` and `wall` are the same time on both clocks.
 
-        Rounded so that the parts still sum to the whole.
+        Rounded so that the parts still add up to the whole.
         """
         before = rounded = 0
         parts = {}
@@ -158,16 +159,16 @@ _WORDS: Final[Mapping[str, str]] = {ALL_REDUCE: "all-reduce", INPUT: "waiting fo
 
 
 class Bookkeeper:
-    """What a training process writes into the ledger: which part an interval belongs to, from its heartbeats.
+    """How a training process writes the ledger: assigns each interval between heartbeats to a part.
 
-    A heartbeat is either a sign that something is done (a step, a batch of an evaluation), to which the time since the
-    last one belongs; or it says what begins, and then that time belongs to what it was before.
+    A heartbeat reports either that something is done (a step, a batch of an evaluation), to which the time since the
+    last one belongs, or that something begins, and then the time belongs to what was before.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.ongoing = IMPORTING
-        """What the interval belongs to that is under way."""
+        """The part of the current interval."""
         self._step = 0
         self._traced = False
 

@@ -1,4 +1,4 @@
-"""Log lines for people. Imports no TensorFlow."""
+"""Log lines for people. Does not import TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics where there is room for one number: a line of the log, a curve, a comparison."""
+"""Metrics as one number, for a log line, a curve or a comparison."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import numpy as np
 
 
 def one_number(value: Any) -> float:
-    """The value itself or, of a metric that has a number for each class, their mean."""
+    """The value itself; for a metric with a number for each class their mean."""
     return float(np.mean(value))

@@ -12,14 +12,14 @@ Say = Callable[[str], None]
 
 
 class Profiler:
-    """Runs from before the first to after the last of `steps`. Trouble with it never ends the training."""
+    """Runs from before the first to after the last of `steps`. Its errors never end the training."""
 
     def __init__(self, steps: tuple[int, ...] | None, directory: Path, say: Say) -> None:
         self._steps, self._directory, self._say = steps, directory, say
         self._running = False
 
     def before(self, step: int) -> None:
-        """Start or stop, now that `step` is the next one."""
+        """Start or stop before `step`, which is next."""
         if self._steps is None:
             return
         first, last = self._steps
@@ -29,11 +29,11 @@ class Profiler:
             self.close()
 
     def close(self) -> None:
-        """Write what was profiled so far, or say that none of the steps came."""
+        """Write what was profiled so far, or report that none of the steps occurred."""
         if self._running:
             self._running = False
             if self._attempt(tf.profiler.experimental.stop):
-                # TensorBoard looks for profiles where there are event files.
+                # TensorBoard looks for profiles beside event files.
                 EventFileWriter(str(self._directory), filename_suffix=".profile-empty").close()
                 self._say(f"profile written: tensorboard --logdir {self._directory.parent}")
         elif self._steps is not None:

@@ -1,12 +1,12 @@
-"""The HTTP endpoint GET /progress: the status of the run as JSON, to whoever shows the pod's token.
+"""The HTTP endpoint GET /progress: the status of the run as JSON, for clients with the pod's token.
 
-GET /progress?series=STEP answers with its curves from that step on in place of it (reporting/series.py).
+GET /progress?series=STEP returns its curves from that step on instead (reporting/series.py).
 
-Of the leader of a gang that may have another number of workers, PUT /workers asks for one.
+PUT /workers requests another number of workers from the leader of a gang that can be resized.
 
-One thread with an event loop answers all connections, so that nobody can make the training process start threads and a
-slow client holds up no other. A connection has a second in all, and only so many are open at a time: one more ends the
-oldest.
+One thread with an event loop answers all connections, so that clients can't make the training process start threads,
+and a slow client delays no other. A connection may take a second in total, and their number is limited: one more closes
+the oldest.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Say = Callable[[str], None]
 TOKEN_HEADER: Final = "x-tfgpu-token"  # noqa: S105 (its name)
 MAX_CONNECTIONS: Final = 32
 _TIMEOUT_SECONDS: Final = 1.0
-"""For the whole of a connection."""
+"""For a whole connection."""
 _MAX_HEAD: Final = 16 << 10
-"""Bytes of a request that are read, but for its body."""
+"""Bytes of a request that are read, without its body."""
 _MAX_BODY: Final = 1024
 _DECISION_SECONDS: Final = 0.7
-"""How long the supervisor has to decide, which takes it a tenth of a second: less than _TIMEOUT_SECONDS."""
+"""How long the supervisor has to decide, which takes a tenth of a second: less than _TIMEOUT_SECONDS."""
 _LOOK_SECONDS: Final = 0.02
 _SERIES: Final = re.compile(r"GET /progress\?series=([0-9]{1,15}) ")
 _RIGID: Final = "this pod does not lead a gang that can be resized in place"
@@ -49,11 +49,11 @@ class _Endpoint:
         self._token = token
         self._resizes = resizes
         self._gang: dict[str, Any] = {"reason": _RIGID} if resizes is None else {}
-        """What the supervisor has said last of the gang, or why it can't be resized."""
+        """The supervisor's last report on the gang, or why it can't be resized."""
         self._asked = self._answered = 0
-        """Requests for another number of workers that were passed on, and those that the supervisor has decided."""
+        """Requests for another number of workers that were passed on, and those that the supervisor has answered."""
         self._open: dict[asyncio.Task[None], None] = {}
-        """In the order in which they came."""
+        """In the order of their start."""
 
     async def run(self, listening: socket.socket) -> None:
         server = await asyncio.start_server(self._connected, sock=listening, limit=_MAX_HEAD)
@@ -67,7 +67,7 @@ class _Endpoint:
             del self._open[oldest]
             oldest.cancel()
         self._open[task] = None
-        # From the first byte on that is not sent yet, `drain` waits, and its time runs.
+        # From the first unsent byte on `drain` waits, and the timeout runs.
         writer.transport.set_write_buffer_limits(high=0)
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
@@ -75,7 +75,7 @@ class _Endpoint:
                 await writer.drain()
             writer.close()
         except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError):
-            # A client that is slow, went away or makes no sense is no event of the training.
+            # A client that is slow, gone or sends nonsense does not concern the training.
             writer.transport.abort()
         finally:
             self._open.pop(task, None)
@@ -87,7 +87,7 @@ class _Endpoint:
         if not gets and not puts:
             return _response(HTTPStatus.NOT_FOUND, "text/plain", b"there are only GET /progress and PUT /workers\n")
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        # Without a token everybody may look, and nobody change anything.
+        # Without a token everybody may read, but not change anything.
         shown = hmac.compare_digest(fields.get(TOKEN_HEADER, "").encode(), self._token.encode())
         may = shown if self._token else gets
         if not may:
@@ -102,10 +102,10 @@ class _Endpoint:
         return _response(HTTPStatus.OK, "application/json", self._run_status.to_json())
 
     def _hear(self) -> None:
-        """What the supervisor has said meanwhile."""
+        """Read the supervisor's reports."""
         if self._resizes is not None and (said := self._resizes.newest()) is not None:
             self._gang, self._answered = said["gang"] or {"reason": _RIGID}, said["answered"]
-            if "inPlaceRestarts" in said:  # of other pods too, while this process goes on
+            if "inPlaceRestarts" in said:  # also other pods', while this process keeps running
                 self._run_status.update(inPlaceRestarts=said["inPlaceRestarts"])
 
     async def _resize(self, body: bytes) -> bytes:
@@ -122,12 +122,12 @@ class _Endpoint:
         return _json(HTTPStatus.OK, {name: self._gang[name] for name in ("workers", "wanted", "without")})
 
     async def _decided(self, wanted: int) -> None:
-        """Pass a number on, and wait a moment for what comes of it: an answer is what the gang is going to do."""
+        """Pass a number on, and wait briefly for the decision: the answer is what the gang will do."""
         self._asked += 1
         asked = self._asked
         if self._resizes is None or not self._resizes.send({"workers": wanted, "request": asked}):
             return
-        # By the clock: on a busy machine each look takes longer than its sleep.
+        # By the clock: on a busy machine each iteration takes longer than its sleep.
         loop = asyncio.get_running_loop()
         due = loop.time() + _DECISION_SECONDS
         while loop.time() < due:
@@ -138,14 +138,14 @@ class _Endpoint:
 
 
 async def _body(length: str, reader: asyncio.StreamReader) -> bytes:
-    """What follows the head, if its length is told and is a small one."""
+    """The body, if its length is given and small."""
     if not (length.isascii() and length.isdigit()) or len(length) > len(str(_MAX_BODY)) or int(length) > _MAX_BODY:
         return b""
     return await reader.readexactly(int(length))
 
 
 def _workers(body: bytes) -> int | None:
-    """The number that is asked for; None if that is none."""
+    """The requested number; None if it is invalid."""
     try:
         asked = json.loads(body)
     except (ValueError, RecursionError):
@@ -178,11 +178,11 @@ def serve(
     token: str = "",
     resizes: ResizeRequests | None = None,
 ) -> int | None:
-    """Answer GET /progress on `port` from now on; the port, or None, said aloud, if it cannot be had.
+    """Serve GET /progress on `port` from now on; returns the port, or None, with a log line, if it is in use.
 
-    A pod is asked from outside, by the operator and by `kubectl port-forward`, so it listens on all of its own
-    addresses; elsewhere only this machine may ask. 0 takes any free port. `token`: what the header X-Tfgpu-Token has to
-    show; empty: nothing. `resizes`: to the supervisor that decides about PUT /workers, where one does.
+    A pod is reached from outside, by the operator and by `kubectl port-forward`, so it listens on all of its addresses;
+    otherwise only on localhost. 0: any free port. `token`: the required value of the header X-Tfgpu-Token; empty: none.
+    `resizes`: to the supervisor that decides about PUT /workers, if there is one.
     """
     try:
         if in_pod and socket.has_dualstack_ipv6():

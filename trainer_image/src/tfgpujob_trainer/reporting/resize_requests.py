@@ -1,5 +1,5 @@
-"""What the supervisor of a gang's leader and its training process tell each other: GET /progress and PUT /workers are
-answered by the one, and decided by the other. A pair of sockets, one JSON object a packet; nobody ever waits in it.
+"""Messages between the supervisor of a gang's leader and its training process: the process serves GET /progress and PUT
+/workers, the supervisor decides. A pair of sockets with one JSON object in each packet; neither side ever blocks on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PACKET_BYTES = 4096
 
 
 class ResizeRequests:
-    """One end of it."""
+    """One end."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -30,17 +30,17 @@ class ResizeRequests:
 
     @classmethod
     def from_environment(cls) -> ResizeRequests | None:
-        """The end that the supervisor handed over."""
+        """The end that the supervisor passed on."""
         descriptor = os.environ.get(FD_VARIABLE)
         return cls(socket.socket(fileno=int(descriptor))) if descriptor else None
 
     @property
     def descriptor(self) -> int:
-        """To hand over."""
+        """The descriptor to pass on."""
         return self._socket.fileno()
 
     def send(self, told: Mapping[str, Any]) -> bool:
-        """Whether it could be sent: not while the other end has not read, and not once it is gone."""
+        """True if it could be sent: False while the other end has unread packets, or is closed."""
         try:
             self._socket.send(json.dumps(told).encode())
         except OSError:
@@ -48,7 +48,7 @@ class ResizeRequests:
         return True
 
     def newest(self) -> dict[str, Any] | None:
-        """What was said last, if anything was since the last look."""
+        """The last message since the last call, if any."""
         last = b""
         with contextlib.suppress(OSError):
             while packet := self._socket.recv(_PACKET_BYTES):
@@ -57,5 +57,5 @@ class ResizeRequests:
         return found
 
     def close(self) -> None:
-        """The other end will notice."""
+        """Close it; the other end detects that."""
         self._socket.close()

@@ -1,4 +1,4 @@
-"""run.json: what produced a checkpoint or predictions, complete enough to do it again."""
+"""run.json: what produced a checkpoint or predictions, complete enough to repeat it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 def describe_run(
     settings: TrainerConfig, env: Environment, module: Entrypoint, *, devices: Sequence[str], replicas: int
 ) -> dict[str, Any]:
-    """run.json: what produced a checkpoint or predictions, complete enough to do it again."""
+    """The content of run.json: what produced a checkpoint or predictions, complete enough to repeat it."""
     return {
         "config": to_json(settings),
         "codeSha256": code_hash(module),

@@ -1,4 +1,4 @@
-"""The status of a run, as GET /progress answers it: one small JSON object. Imports no TensorFlow."""
+"""The status of a run for GET /progress: one small JSON object. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_BYTES = 16 << 10
 
 
 class RunStatus:
-    """The last known status of the run. Any thread may read it; None stands for what is not known yet."""
+    """The last known status of the run. Any thread may read it; None means unknown."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,12 +45,12 @@ class RunStatus:
         }
 
     def beat(self) -> None:
-        """A sign of life: a step, an evaluation batch or a save is done."""
+        """A step, an evaluation batch or a save is done."""
         with self._lock:
             self._beaten = time.monotonic()
 
     def update(self, **known: Any) -> None:
-        """Set what is known now; the names are those of the JSON object."""
+        """Set values; the names are those of the JSON object."""
         with self._lock:
             self._state.update(known)
 
@@ -60,12 +60,12 @@ class RunStatus:
             self._series.add(split, step, values)
 
     def resume_series(self, step: int, file: Path | None = None) -> None:
-        """Have the curves go on after `step`: those in `file`, if there are any."""
+        """Continue the curves after `step`, with those in `file`, if any."""
         with self._lock:
             self._series.resume(step, file)
 
     def write_series(self, file: Path) -> None:
-        """Keep the curves in a file."""
+        """Write the curves to a file."""
         with self._lock:
             self._series.write(file)
 
@@ -85,7 +85,7 @@ class RunStatus:
             state = {**self._state, "idleSeconds": int(time.monotonic() - self._beaten)}
         state["waitsForPeers"] = self.waits_for_peers()
         if state["gang"] is None:
-            del state["gang"]  # only the leader of one that can be resized knows of it
+            del state["gang"]  # only the leader of a gang that can be resized reports it
         state["ledger"] = self.ledger()
         plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in state.items()}
         encoded = json.dumps(plain).encode()

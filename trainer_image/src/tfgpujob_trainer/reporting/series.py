@@ -1,6 +1,6 @@
-"""The curves of a run: loss, metrics and speed by step, in a few hundred points that span the whole of it.
+"""The curves of a run: loss, metrics and speed by step, in a few hundred points over the whole run.
 
-When there is no more room, every second point is left out, and from then on every second one is kept. Imports no
+When the space is full, every second point is dropped, and from then on only every second one is kept. Does not import
 TensorFlow.
 """
 
@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any, Final
 
 FILE: Final = "series.json"
-"""Where a run keeps them, in its output directory."""
+"""Where a run saves them, in its output directory."""
 MAX_POINTS: Final = 256
 MAX_NAMES: Final = 16
-"""Of a split: a model may have any number of metrics."""
+"""For each split: a model may have any number of metrics."""
 MAX_NAME: Final = 64
 """Characters of a name."""
 MAX_BYTES: Final = 192 << 10
-"""Of all curves as JSON: 2 splits of 256 points, each of 17 numbers of at most 14 characters, and the names."""
+"""For all curves as JSON: 2 splits of 256 points, each of 17 numbers of at most 14 characters, and the names."""
 SPLITS: Final = ("train", "validation")
 
 
 class _Curves:
-    """Of one split."""
+    """The curves of one split."""
 
     def __init__(self) -> None:
         self.points: list[tuple[int, dict[str, float]]] = []
@@ -35,9 +35,9 @@ class _Curves:
 
     def add(self, step: int, values: Mapping[str, Any]) -> None:
         if self.points and self.points[-1][0] >= step:
-            self.forget_after(step - 1)  # a program that was started again has gone back
+            self.forget_after(step - 1)  # a restarted program continues from an earlier step
         elif self._count and (self._count - 1) % self._stride:
-            self.points.pop()  # it was shown because it was the newest
+            self.points.pop()  # it was kept only as the newest
         for name in values:
             if len(self._names) < MAX_NAMES:
                 self._names.setdefault(str(name)[:MAX_NAME])
@@ -64,7 +64,7 @@ class Series:
         self._curves = {split: _Curves() for split in SPLITS}
 
     def add(self, split: str, step: int, values: Mapping[str, Any]) -> None:
-        """The values of `train` or `validation` at `step`; what is no finite number is left out."""
+        """The values of `train` or `validation` at `step`; values that are not finite are left out."""
         self._curves[split].add(step, values)
 
     def to_json(self, first: int = 0) -> bytes:
@@ -76,7 +76,7 @@ class Series:
         return encoded
 
     def resume(self, step: int, file: Path | None) -> None:
-        """Go on after `step`: from what an earlier process has written to `file`, or from what is known here."""
+        """Continue after `step`: from what an earlier process has written to `file`, or from the current points."""
         if file is not None:
             with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
                 self._read(json.loads(file.read_bytes()))

@@ -1,6 +1,6 @@
 """What TensorBoard shows of a run: scalars of training and evaluation, by step.
 
-Written from numbers alone, without tf.summary: at the first use of an operation the chief of ParameterServer tells
+Written from numbers alone, without tf.summary: at the first use of an operation the chief of ParameterServer sends
 every worker of it and waits for all answers, so that a worker's silence would hold it here.
 """
 

@@ -1,4 +1,6 @@
-"""Where the time of a step goes: waiting for data, waiting for the all-reduce, and computing. Imports no TensorFlow."""
+"""What the time of a step is spent on: waiting for data, waiting for the all-reduce, and computing. Does not import
+TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _INPUT_BOUND = 0.1
-"""Share of the time that is waited for data, from which on something should be done about it."""
+"""Share of the time spent waiting for data, from which on advice is given."""
 _COMMUNICATION_BOUND = 0.25
 _WORTH_SAYING_SECONDS = 1.0
 _STRAGGLES = 1.3
-"""A worker that needs this many times the median is what the others wait for."""
+"""A worker whose step takes this multiple of the median is the one that the others wait for."""
 _NOTICEABLE_SECONDS = 0.02
-"""And at least so many seconds longer, as in the operator: the shortest steps differ by chance."""
+"""And at least this many seconds more, as in the operator: the shortest steps differ by chance."""
 _SMOOTHING = 0.1
 _SHOWN = 200
-"""So many workers fit into /progress; of more, the slowest are shown."""
+"""Number of workers that fit into /progress; of more, the slowest are shown."""
 
 
 _BUCKETS_PER_E = 200
-"""Of durations: a bucket is as wide as 0.5 % of what is in it."""
+"""Buckets of durations: each is as wide as 0.5 % of its values."""
 
 
 class Durations:
@@ -32,11 +34,11 @@ class Durations:
         self._buckets: Counter[int] = Counter()
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Add one."""
         self._buckets[round(math.log(max(seconds, 1e-6)) * _BUCKETS_PER_E)] += 1
 
     def quantile(self, share: float) -> float:
-        """Seconds that so large a share of them did not exceed; 0 if there are none."""
+        """The duration that this share of them did not exceed; 0 if there are none."""
         wanted = share * self._buckets.total()
         for bucket in sorted(self._buckets):
             wanted -= self._buckets[bucket]
@@ -47,7 +49,7 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one step, of which some were waited for data and some spent in the all-reduce."""
+    """Seconds of one step, including those spent waiting for data and in the all-reduce."""
 
     seconds: float
     waited: float
@@ -55,13 +57,13 @@ class StepTime:
 
     @property
     def own(self) -> float:
-        """What the step takes without the all-reduce, in which a worker waits for the slowest."""
+        """The step's seconds without the all-reduce, in which a worker waits for the slowest."""
         return max(0.0, self.seconds - self.all_reduce)
 
 
 @dataclass(slots=True)
 class Window:
-    """Examples, and the seconds spent in their steps."""
+    """Examples, and the seconds of their steps."""
 
     examples: int = 0
     steps: int = 0
@@ -70,7 +72,7 @@ class Window:
     reduced: float = 0.0
 
     def add(self, examples: int, time: StepTime) -> None:
-        """Count one step."""
+        """Add one step."""
         self.steps += 1
         self.examples += examples
         self.seconds += time.seconds
@@ -104,37 +106,37 @@ class Window:
 
     @property
     def is_input_bound(self) -> bool:
-        """Whether so much time was waited for data that it is worth a sentence."""
+        """True if the wait for data deserves advice."""
         return self.waited >= _WORTH_SAYING_SECONDS and self.input_wait >= _INPUT_BOUND
 
     @property
     def is_communication_bound(self) -> bool:
-        """Whether so much time was spent in the all-reduce that it is worth a sentence."""
+        """True if the all-reduce deserves advice."""
         return self.reduced >= _WORTH_SAYING_SECONDS and self.all_reduce >= _COMMUNICATION_BOUND
 
 
 @dataclass(slots=True)
 class WorkerTimes:
-    """Seconds that each worker needs for a step without the all-reduce, in whose flags they are sent."""
+    """Seconds that each worker needs for a step without the all-reduce. They are sent in its flags."""
 
     names: Sequence[str]
     own: float = 0.0
-    """This worker's, smoothed; it goes into the all-reduce of the next step."""
+    """This worker's, smoothed; the next step's all-reduce sends it."""
     _reported: Sequence[float] = field(default=())
 
     @property
     def several(self) -> bool:
-        """Whether there is anybody to wait for."""
+        """True if there are other workers."""
         return len(self.names) > 1
 
     def add(self, time: StepTime, reported: Sequence[float], *, counts: bool) -> None:
-        """Take the time of a step, and what each replica's worker has reported in its all-reduce."""
+        """Add the time of a step, and what each replica's worker has reported in its all-reduce."""
         if counts:
             self.own += (time.own - self.own) * (_SMOOTHING if self.own else 1.0)
         self._reported = reported[:: max(1, len(reported) // len(self.names))]
 
     def seconds(self) -> dict[str, float]:
-        """Each worker's seconds, by name; empty as long as somebody's are not known."""
+        """Each worker's seconds, by name; empty until all are known."""
         if not self._reported or min(self._reported) <= 0:
             return {}
         known = sorted(zip(self.names, self._reported, strict=True), key=lambda pair: -pair[1])[:_SHOWN]

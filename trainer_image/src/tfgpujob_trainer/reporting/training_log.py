@@ -1,4 +1,4 @@
-"""What is printed while training: a line for people at each epoch, and JSON lines for programs."""
+"""The output of a training: a line for people at each epoch, and JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from tfgpujob_trainer.reporting.timing import StepTime, Window, WorkerTimes
 
 SHARES = ("inputWait", "allReduce", "compute")
 WRITE_SECONDS = 10.0
-"""Between two writes of the curves: a volume may be slow, and an epoch take less than a second."""
+"""Seconds between two writes of the curves: a volume may be slow, and an epoch shorter than a second."""
 
 
 @dataclass(kw_only=True)
 class TrainingLog:
-    """Prints the progress of a run, and measures where the time of its steps goes.
+    """Prints the progress of a run, and measures what the time of its steps is spent on.
 
-    `input_fix` is what to do when training waits for data, `workers` how fast each worker is; with `one_machine` they
-    share its cores, so that none is to be looked at, nor a network. The curves are kept in `series_file`, if any.
+    `input_fix` is the advice when training waits for data, `workers` how fast each worker is. With `one_machine` they
+    share its cores, so there is no advice about a slow worker or the network. The curves are written to `series_file`,
+    if any.
     """
 
     steps: int
@@ -48,9 +49,9 @@ class TrainingLog:
     _steps_here: int = 0
 
     def add(self, examples: int, time: StepTime, own_seconds: Sequence[float]) -> None:
-        """Count one step; `own_seconds` is what each replica's worker says that it needs for one.
+        """Add one step; `own_seconds` is what each replica's worker reports for it.
 
-        The first step traces and compiles. As soon as there is another, it no longer counts.
+        The first step, which traces and compiles, is dropped as soon as there is another one.
         """
         self._steps_here += 1
         if self._steps_here == 2:
@@ -61,7 +62,7 @@ class TrainingLog:
 
     @property
     def due(self) -> bool:
-        """Whether an interval is over."""
+        """True if an interval is over."""
         return time.monotonic() - self._printed >= self.log_every_seconds
 
     def line(self, *, phase: str, step: int, epoch: int, values: Mapping[str, Any]) -> None:
@@ -107,7 +108,7 @@ class TrainingLog:
         self._epoch = Window()
 
     def evaluated(self, step: int, values: Mapping[str, Any]) -> None:
-        """Keep what an evaluation of the validation split found."""
+        """Add the results of an evaluation of the validation split."""
         self.run_status.add_point("validation", step, {name: _number(value) for name, value in values.items()})
         if self.scalars is not None:
             self.scalars.write("validation", step, values)
@@ -119,7 +120,7 @@ class TrainingLog:
             self.scalars.close()
 
     def resumed(self, step: int) -> None:
-        """The run goes on after `step`, and with it its curves."""
+        """The run, and its curves, continue after `step`."""
         self.run_status.resume_series(step, self.series_file)
 
     def _write_series(self) -> None:
@@ -128,7 +129,7 @@ class TrainingLog:
             self._written = time.monotonic()
 
     def advice(self, window: Window) -> str:
-        """What follows from how the time of the steps was spent; empty if nothing does."""
+        """Advice from what the time of the steps was spent on; empty if there is none."""
         if window.is_input_bound:
             return f"input-bound: {window.input_wait:.0%} of the time is waiting for data; {self.input_fix}"
         if not self.workers.several or self.one_machine or not window.is_communication_bound:
