@@ -18,6 +18,7 @@ CLEAN = (
     *(
         f"trainer_image/src/tfgpujob_trainer/{name}"
         for name in (
+            "advise",
             "reporting",
             "supervise",
         )

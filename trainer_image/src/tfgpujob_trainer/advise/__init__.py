@@ -1,1 +1,1 @@
-"""`python -m tfgpujob_trainer.advise`: what a job does on this machine is measured, and what suits it is said."""
+"""`python -m tfgpujob_trainer.advise`: measures a job on this machine, and recommends settings."""

@@ -1,9 +1,9 @@
-"""`python -m tfgpujob_trainer.advise --config trainer.json`: what suits a job, measured by running it for a while.
+"""`python -m tfgpujob_trainer.advise --config trainer.json`: recommends settings for a job, by running it for a while.
 
 Runs the job of a config file with 1, 2 and 4 processes on one GPU (or on this machine's cores, with TensorFlow for
-CPUs), each for a while, and prints a table of throughput and memory. With `--batch` it asks which is the largest batch
-that fits into memory, in one process, with `--learning-rates LOWEST HIGHEST` which learning rates suit the job, and
-with `--workers N` how many workers pay, up to N. Nothing of any of them is kept.
+CPUs), and prints a table of throughput and memory. `--batch` finds the largest batch that fits into memory, in one
+process, `--learning-rates LOWEST HIGHEST` a range of learning rates, and `--workers N` how many workers pay off, up to
+N. No result of the runs is kept.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _unused(options: argparse.Namespace) -> str:
-    """What is given and nobody would look at; empty if nothing is."""
+    """Options that would have no effect; empty if there are none."""
     of_workers = [name for name in _OF_WORKERS if getattr(options, name) is not None]
     if of_workers and options.workers is None:
         return f"--{of_workers[0]} is for --workers N"

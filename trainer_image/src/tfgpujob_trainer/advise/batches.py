@@ -1,4 +1,4 @@
-"""Which is the largest batch that fits into memory, in one process, and which is large enough?"""
+"""The largest batch that fits into memory in one process, and the smallest that is fast enough."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.contract.usage import memory_room
 
 STEPS = 100
-"""Of a run with some batch size."""
+"""Steps of a run with one batch size."""
 _DOUBLINGS = 12
 
 
@@ -50,7 +50,7 @@ def advise(options: argparse.Namespace, settings: TrainerConfig) -> int:
 
 
 def batch_table(found: Mapping[int, Measured]) -> str:
-    """What each batch size was measured to do, in Markdown."""
+    """The measurements of each batch size, in Markdown."""
     first = next(iter(found.values()))
     lines = ["| batch | examples/s | × the first | host memory, MiB | GPU memory, MiB |", "|---|---|---|---|---|"]
     for size, m in found.items():
@@ -62,7 +62,7 @@ def batch_table(found: Mapping[int, Measured]) -> str:
 def batch_advice(found: Mapping[int, Measured], end: str) -> str:
     """One sentence: the smallest batch that is nearly as fast as the fastest, and the largest that fits.
 
-    `end`: why no larger one was looked at.
+    `end`: why no larger one was tried.
     """
     fastest = max(m.rate for m in found.values())
     enough = next(size for size, m in found.items() if m.rate * WORTH >= fastest)

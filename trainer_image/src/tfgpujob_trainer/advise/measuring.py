@@ -1,4 +1,4 @@
-"""Runs a job for a while, with some processes on one GPU, and measures what it does."""
+"""Runs a job for a while, with several processes on one GPU, and measures it."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from tfgpujob_trainer.contract.strategies import CUSTOM, MULTI_WORKER_MIRRORED
 from tfgpujob_trainer.contract.text import counted
 
 WORTH = 1.1
-"""How many times faster it must be for more processes, or more rows, to be worth their memory."""
+"""Minimum speed-up for which more processes, or more rows, are worth their memory."""
 STEPS = 500
-"""Of a run, where --steps does not say it."""
+"""Default of --steps."""
 _POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a number of processes did: examples per second, and MiB of host memory, of all of them together."""
+    """Measurement of a number of processes: examples per second, and MiB of host memory, in total."""
 
     processes: int
     rate: float
     memory_mib: int
     gpu_mib: int | None = None
-    """The most that TensorFlow has used on the GPU; None where there is none, or it does not say."""
+    """Peak memory of TensorFlow on the GPU; None without a GPU, or if unknown."""
     rows: int | None = None
-    """Of the data."""
+    """Rows of the data."""
     gradient_bytes: int | None = None
-    """That a step all-reduces."""
+    """Bytes of gradients that a step all-reduces."""
     network: Network | None = None
-    """Between the processes, as the all-reduce before the first step has it; None with one."""
+    """The network between the processes, measured by the all-reduce before the first step; None with one process."""
 
 
 def measure(options: argparse.Namespace, settings: TrainerConfig, count: int, folder: Path) -> Measured | None:
-    """One run; None, said aloud, if it failed."""
+    """One run; None, with a log line, if it failed."""
     overrides = [*options.set, f"output.directory={folder / 'output'}", "logEverySeconds=1"]
     if settings.mode == "train":
         overrides += ["epochs=null", f"steps={options.steps or STEPS}"]
@@ -82,7 +82,7 @@ def measure(options: argparse.Namespace, settings: TrainerConfig, count: int, fo
 
 
 def _pod(settings: TrainerConfig, count: int) -> dict[str, str]:
-    """The environment of a pod with one GPU and so many processes on it."""
+    """The environment of a pod with one GPU and `count` processes on it."""
     pod = {"TFGPU_GPUS": "1", "TFGPU_PROCESSES_PER_GPU": str(count), "TFGPU_GPU_MEMORY_GROWTH": "true"}
     if settings.mode == "predict":
         return {**pod, "TFGPU_STRATEGY": CUSTOM, "TFGPU_REPLICAS": "1"}
@@ -95,7 +95,7 @@ def _pod(settings: TrainerConfig, count: int) -> dict[str, str]:
 
 
 def _memory_until_the_end(run: subprocess.Popen[bytes]) -> Iterator[int]:
-    """MiB that the processes of `run` have had at most, again and again until it ends."""
+    """Peak memory of the processes of `run` in MiB, repeatedly until it ends."""
     while True:
         try:
             run.wait(_POLL_SECONDS)

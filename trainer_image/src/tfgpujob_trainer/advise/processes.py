@@ -1,4 +1,4 @@
-"""Does it pay to share a GPU among processes?"""
+"""Whether sharing a GPU among processes pays off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which learning rates suit the job? learning_rates.py trains, in a process of its own."""
+"""The learning rates that suit a job. learning_rates.py trains, in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STEPS = 100
-"""Of a range test."""
+"""Steps of a range test."""
 _NEIGHBOURS = 2
-"""On either side of a rate, to take the median with: a single batch may be an odd one."""
+"""Number of rates on either side for the median: the loss of a single batch may be an outlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Places in a range test. `rises`: the first rate whose step made the loss rise for good; None: none did."""
+    """Indexes in a range test. `rises`: the first rate whose step made the loss rise for good; None: none did."""
 
     fastest: int | None
     rises: int | None
 
 
 def judge(losses: Sequence[float], *, ended: bool) -> Range:
-    """Where the loss falls fastest, over the logarithm of the rate, and from where on it rises.
+    """Where the loss falls fastest, over the logarithm of the rate, and where it starts to rise.
 
-    `losses` are of each step before it. `ended`: the test ended early, since the loss rose too far.
+    `losses` are measured before each step. `ended`: the test ended early, because the loss rose too far.
     """
     around = range(len(losses))
     smooth = [statistics.median(losses[max(0, i - _NEIGHBOURS) : i + _NEIGHBOURS + 1]) for i in around]
@@ -50,7 +50,7 @@ def rates_table(rates: Sequence[float], losses: Sequence[float], found: Range) -
 
 
 def rates_advice(rates: Sequence[float], found: Range) -> str:
-    """One sentence: from which learning rate to which."""
+    """One sentence with the range of learning rates."""
     if found.fastest is None:
         return "the loss does not fall at any of these learning rates: begin lower, or look at the model and the data"
     low = f"{rates[found.fastest]:.2g}"

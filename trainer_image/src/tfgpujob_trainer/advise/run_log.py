@@ -1,4 +1,4 @@
-"""What the log of a run tells. Pure, as is scaling.py."""
+"""Reads the measurements from the log of a run. Pure, as scaling.py is."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _PROGRESS = '{"tfgpu": "progress"'
 
 
 def training_rate(log: str) -> float:
-    """Median examples per second of the second half of the intervals: the first ones contain the start."""
+    """Median examples per second of the second half of the intervals: the first ones include the start."""
     rates = [line["examplesPerSecond"] for line in _progress(log)]
     return statistics.median(rates[len(rates) // 2 :])
 
 
 def most_on_gpu(log: str) -> int | None:
-    """The most MiB that any interval tells of a GPU."""
+    """The highest MiB on a GPU that any interval reports."""
     return max((mib for line in _progress(log) for mib in line.get("gpuMemoryMiB") or ()), default=None)
 
 
 def rows_of(log: str) -> int | None:
-    """How many rows an epoch has, as the log says before the first step."""
+    """Rows of an epoch, as logged before the first step."""
     found = _ROWS.search(log)
     return int(found[1]) if found else None
 
 
 def gradient_bytes(log: str, *, half: bool) -> int | None:
-    """How many bytes of gradients a step all-reduces, as the log says before the first step; `half`: as float16."""
+    """Bytes of gradients that a step all-reduces, as logged before the first step; `half`: as float16."""
     found = _GRADIENTS.search(log)
     if found is None:
         return None
@@ -42,16 +42,16 @@ def gradient_bytes(log: str, *, half: bool) -> int | None:
 
 
 def probed_network(log: str) -> Network | None:
-    """What the all-reduce before the first step says of the network; None without several workers."""
+    """The network, by the all-reduce before the first step; None without several workers."""
     found = _ALL_REDUCE.search(log)
     return found and Network.of_all_reduce(int(found[1]) << 20, int(found[2]), float(found[3]) / 1000)
 
 
 def training_network(log: str, size: int) -> tuple[int, float, Network] | None:
-    """How many workers took the steps of a run, the median seconds of their all-reduce of `size` bytes, and what that
-    says of the network; None if the log is not of several workers.
+    """The number of workers of a run, the median seconds of their all-reduce of `size` bytes, and the network that
+    follows from it; None if the log is not of several workers.
 
-    As in training_rate, the second half of the intervals counts. Waiting for slower workers is in it.
+    As in training_rate, the second half of the intervals counts. It includes waiting for slower workers.
     """
     said = list(_ALL_REDUCE.finditer(log))
     lines = _progress(log[said[-1].end() :]) if said else []
@@ -63,5 +63,5 @@ def training_network(log: str, size: int) -> tuple[int, float, Network] | None:
 
 
 def _progress(log: str) -> list[Mapping[str, Any]]:
-    """Of each interval; in front of a line may stand whose it is."""
+    """The JSON lines of the intervals; a line may have a prefix."""
     return [json.loads(line[line.index(_PROGRESS) :]) for line in log.splitlines() if _PROGRESS in line]

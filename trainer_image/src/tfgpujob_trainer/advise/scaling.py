@@ -1,7 +1,7 @@
-"""How fast a job is on so many workers: arithmetic of measured steps and of a ring's all-reduce. Pure.
+"""The speed of a job on a number of workers, computed from measured steps and a ring's all-reduce. Pure.
 
-The global batch stays the same, so each of n workers computes the gradients of its n-th part. The all-reduce comes
-after all of them are there, so it adds to a step, and no part of it is hidden.
+The global batch stays the same, so each of n workers computes the gradients of its n-th part. The all-reduce starts
+when all gradients are computed, so its time is added to the step.
 """
 
 from __future__ import annotations
@@ -14,29 +14,33 @@ from typing import Any
 from tfgpujob_trainer.contract.text import counted
 
 _TOO_GOOD = 1.1
-"""From this efficiency on the measurement is doubted."""
+"""From this efficiency on the measurement is doubtful."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What one worker can send to the next, while all do: bytes per second, and the latency of a message in seconds."""
+    """What one worker can send to the next, while all send: bytes per second, and the latency of a message in
+    seconds.
+    """
 
     bytes_per_second: float
     latency: float = 0.0
 
     @classmethod
     def of_all_reduce(cls, size: int, workers: int, seconds: float) -> Network:
-        """The network on which a ring needs these seconds to all-reduce so many bytes; its latency is in the bytes."""
+        """The network on which a ring all-reduces this many bytes in these seconds; the latency is included in the
+        rate.
+        """
         return cls(2 * (workers - 1) / workers * size / seconds)
 
     def all_reduce_seconds(self, size: int, workers: int) -> float:
-        """What a ring needs: 2(n-1) times one after the other, every worker sends an n-th part to the next."""
+        """Duration in a ring: 2(n-1) times in sequence every worker sends an n-th part to the next."""
         return 2 * (workers - 1) * (self.latency + size / workers / self.bytes_per_second)
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """The step of so many workers, in seconds."""
+    """The step of a number of workers, in seconds."""
 
     workers: int
     compute: float
@@ -44,13 +48,13 @@ class Scaled:
 
     @property
     def step(self) -> float:
-        """Of both."""
+        """The sum of both."""
         return self.compute + self.all_reduce
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """A job on 1 worker and on more, in rising order, with the same global batch."""
+    """A job on 1 worker and on more, in ascending order, with the same global batch."""
 
     batch: int
     rows: Sequence[Scaled]
@@ -60,11 +64,11 @@ class Scaling:
         return self.batch / row.step
 
     def efficiency(self, row: Scaled) -> float:
-        """Examples per second over as many times those of one worker."""
+        """Examples per second relative to that many times one worker's."""
         return self.rows[0].step / (row.workers * row.step)
 
     def most(self, bound: float) -> Scaled:
-        """The last row up to which the efficiency stays at `bound` or above."""
+        """The last row up to which the efficiency is `bound` or more."""
         return list(takewhile(lambda row: self.efficiency(row) >= bound, self.rows))[-1]
 
 
@@ -74,17 +78,19 @@ def worker_counts(most: int) -> list[int]:
 
 
 def rows_each(batch: int, workers: int) -> int:
-    """What the worker with the most rows has of a global batch."""
+    """Rows of a global batch on the worker with the most."""
     return -(-batch // workers)
 
 
 def scale(batch: int, steps: Mapping[int, float], size: int, network: Network) -> Scaling:
-    """`steps`: how long each number of workers computes, the smallest first. `size`: bytes of gradients."""
+    """`steps`: seconds in which each number of workers computes a step, in ascending order. `size`: bytes of
+    gradients.
+    """
     return Scaling(batch, [Scaled(n, compute, network.all_reduce_seconds(size, n)) for n, compute in steps.items()])
 
 
 def workers_table(scaling: Scaling) -> str:
-    """Aligned."""
+    """The rows as an aligned table."""
     header = f"{'workers':>7}  {'step ms':>9}  {'of that all-reduce':>18}  {'examples/s':>10}  {'efficiency':>10}"
     return "\n".join(
         [
@@ -99,7 +105,7 @@ def workers_table(scaling: Scaling) -> str:
 
 
 def workers_advice(scaling: Scaling, bound: float, *, half: bool, accumulate: int = 1) -> str:
-    """One sentence: how many workers, what limits it, and what would help.
+    """One sentence: how many workers, what the limit is, and what would help.
 
     `half`: allReduce is float16 already. `accumulate`: micro-batches of a step.
     """
@@ -127,7 +133,7 @@ def workers_advice(scaling: Scaling, bound: float, *, half: bool, accumulate: in
 
 
 def doubt(scaling: Scaling) -> str:
-    """What to say of more than as many times one worker's examples/s; empty if there is no such row."""
+    """A remark about rows with more than as many times one worker's examples/s; empty if there are none."""
     best = max(scaling.rows, key=scaling.efficiency)
     if scaling.efficiency(best) < _TOO_GOOD:
         return ""

@@ -1,4 +1,6 @@
-"""How many workers does a job pay for? A step of each one's part of the batch is measured; the network is told."""
+"""How many workers a job pays off on. A step of each one's part of the batch is measured; the network is given or
+measured.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 
 STEPS = 200
-"""Of a run with some worker's part of the batch."""
+"""Steps of a run with one worker's part of the batch."""
 EFFICIENCY = 80
 """In percent."""
 LATENCY = 50
@@ -72,7 +74,7 @@ def advise(options: argparse.Namespace, settings: TrainerConfig) -> int:
 
 
 def _check(options: argparse.Namespace, settings: TrainerConfig) -> int:
-    """The global batch; raises ConfigError for what cannot be measured."""
+    """The global batch; raises ConfigError for a job that can't be measured."""
     batch = settings.global_batch_size
     if settings.mode != "train" or batch is None:
         raise ConfigError("--workers is for a job that trains, with a globalBatchSize", "set trainer.globalBatchSize")
@@ -90,7 +92,7 @@ def _check(options: argparse.Namespace, settings: TrainerConfig) -> int:
 
 
 def _read(path: Path) -> str:
-    """A run's log; raises ConfigError if it does not tell how long the all-reduce of a step took."""
+    """A run's log; raises ConfigError if it does not have the duration of a step's all-reduce."""
     try:
         log = path.read_text(errors="replace")
         found = training_network(log, 1)
@@ -115,7 +117,9 @@ def _run(
 def _network(
     options: argparse.Namespace, settings: TrainerConfig, log: str | None, batch: int, size: int
 ) -> Network | None:
-    """As --bandwidth or --log tells it, or as two processes of this machine have it, and a line that says which."""
+    """From --bandwidth or --log, or measured between two processes of this machine, and a line that names the
+    source.
+    """
     mib = f"all-reduce of {size / (1 << 20):.2f} MiB of gradients"
     if options.bandwidth is not None:
         print(f"{mib}: by a ring of {options.bandwidth:g} Gbit/s, and {options.latency:g} µs for a message")
