@@ -1,4 +1,4 @@
-"""What a pod is asked to do and how it answers: configuration, environment, strategies, refusals, exit codes.
+"""What a pod is configured to do, and how it reports: configuration, environment, strategies, refusals, exit codes.
 
-Imports no TensorFlow: all of it is read, and what cannot be is refused, before a training process starts.
+Does not import TensorFlow: everything is read and checked before a training process starts.
 """

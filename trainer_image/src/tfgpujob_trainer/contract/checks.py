@@ -1,6 +1,6 @@
 """Checks the configuration against SUPPORT and the cluster, before TensorFlow is imported.
 
-The API's rules refuse the same, so that no pod starts for it; tests/contract holds the two against each other.
+The API's rules refuse the same, so that no pod starts for it; tests/contract compares the two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TECHNIQUE_FIELDS: dict[str, tuple[str, Callable[[TrainerConfig], bool]]] = {
     "a profile": ("profile.steps", lambda c: c.profile.steps is not None),
     "data without an end": ("data.stepsPerEpoch", lambda c: c.data.steps_per_epoch is not None),
 }
-"""Techniques of SUPPORT that fields of spec.trainer ask for; the compiled model asks for the others."""
+"""Techniques of SUPPORT that fields of spec.trainer request; the compiled model requests the others."""
 
 
 def check_temporary_folder() -> None:
@@ -43,7 +43,7 @@ def check_temporary_folder() -> None:
 
 
 def check(settings: TrainerConfig, env: Environment) -> None:
-    """Raise ConfigError for what this task could not do."""
+    """Raise ConfigError for what this task can't do."""
     if settings.mode == "predict":
         if settings.placement:
             require("placement", env.strategy, "trainer.placement")
@@ -62,7 +62,7 @@ def check(settings: TrainerConfig, env: Environment) -> None:
 
 
 def _check_communication(communication: str, env: Environment) -> None:
-    """Raise ConfigError for what the strategy lacks. An evaluator has one replica, and nothing to choose."""
+    """Raise ConfigError for what the strategy does not support. An evaluator has one replica, and no choice."""
     if communication == AUTO or env.is_evaluator:
         return
     if env.is_asynchronous:
@@ -84,7 +84,7 @@ def _check_communication(communication: str, env: Environment) -> None:
 
 
 def no_gpus_for_nccl() -> ConfigError:
-    """NCCL on CPUs: TensorFlow would take Ring, and only warn."""
+    """NCCL on CPUs: TensorFlow would use Ring, and only warn."""
     return ConfigError(
         "trainer.communication is NCCL, and this worker has no GPU",
         "grant GPUs with spec.gpu.perReplica or spec.replicaSpecs.worker.gpus, or remove trainer.communication",
@@ -96,7 +96,7 @@ _LACKS = {MULTI_WORKER_MIRRORED: (HIERARCHICAL_COPY,), MIRRORED: (RING,)}
 
 
 def _check_parameter_server_task(env: Environment) -> None:
-    """Raise ConfigError for a task that there cannot be."""
+    """Raise ConfigError for a task that can't exist."""
     if (env.gpus or 0) > 1:
         raise ConfigError(
             f"{env.gpus} GPUs were granted; under ParameterServer a task uses one", "set gpus to 1 and raise replicas"

@@ -1,4 +1,4 @@
-"""What tells the init container that fetches code (fetch_code.py) what to fetch: its environment variables."""
+"""Environment variables of the init container that fetches code (fetch_code.py)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Reads the config file, and checks what the fields of spec.trainer (spec.py) mean together. Imports no TensorFlow.
+"""Reads the config file, and checks the fields of spec.trainer (spec.py) against each other. Does not import
+TensorFlow.
 
-The JSON file uses the names of the API (`globalBatchSize`); the fields are the same names in
-snake_case. An unknown key is an error with the nearest known one.
+The JSON file uses the names of the API (`globalBatchSize`); the fields are the same names in snake_case. An unknown key
+is an error that suggests the nearest known one.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ def epochs_between_saves(settings: Checkpoint) -> int | None:
 
 
 def batch_size(settings: TrainerConfig) -> int:
-    """globalBatchSize, which only a plain script leaves out; it has one by the time that it trains."""
+    """globalBatchSize, which only a plain script leaves out; it is set before such a script trains."""
     assert settings.global_batch_size is not None
     return settings.global_batch_size
 
 
 def evaluates(settings: Evaluate) -> bool:
-    """Whether anything is evaluated while training."""
+    """True if there are evaluations during training."""
     return settings.every_epochs is not None or settings.every_steps is not None
 
 
 def evaluation_due(settings: Evaluate, *, step: int, epoch: int | None) -> bool:
-    """Whether to evaluate after that step, with which that epoch ended if it is one."""
+    """Whether to evaluate after that step; `epoch` is the one that ended with it, if any."""
     by_step = settings.every_steps is not None and step % settings.every_steps == 0
     return by_step or (epoch is not None and settings.every_epochs is not None and epoch % settings.every_epochs == 0)
 
 
 def to_json(settings: TrainerConfig) -> dict[str, Any]:
-    """The config in the API's names, with every default filled in."""
+    """The config with the API's names and every default."""
     found: dict[str, Any] = json_fields.to_json(settings)
     return found
 
@@ -66,7 +67,7 @@ def _require(ok: bool, message: str, fix: str = "") -> None:
 
 
 def _check(part: Any, path: str) -> None:
-    """Raise ConfigError for values of an object of spec.trainer, which stands at `path`, that make no sense."""
+    """Raise ConfigError for invalid values of an object of spec.trainer; `path` is its own."""
     if not isinstance(part, TrainerConfig):
         _check_positive(part, path)
     if rule := _RULES.get(type(part)):
@@ -199,7 +200,7 @@ def _at(config: object, path: str) -> Any:
 
 
 def is_set(config: TrainerConfig, path: str) -> bool:
-    """Whether the field of that name in the API says anything."""
+    """True if the field of that name in the API is set."""
     return _at(config, path) not in (None, (), {}, "none")
 
 

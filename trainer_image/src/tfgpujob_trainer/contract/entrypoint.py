@@ -1,4 +1,4 @@
-"""Finds the user's module, a plain Keras module that imports nothing of ours, and calls its functions."""
+"""Finds the user's module, a plain Keras module that does not import this package, and calls its functions."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Entrypoint:
         return self._call("model", {})
 
     def data(self, split: str) -> Any:
-        """The data of `train`, `validation`, `test` or `predict`."""
+        """The data of the split `train`, `validation`, `test` or `predict`."""
         return self._call("data", {"split": split})
 
     def callbacks(self) -> Any:
-        """The Keras callbacks that the module has, as it returns them."""
+        """The result of the module's callbacks()."""
         return self._call("callbacks", {}) if hasattr(self.module, "callbacks") else []
 
     def check(self) -> None:
-        """Raise ConfigError if a function is missing or a param has no taker."""
+        """Raise ConfigError if a function is missing, or a param is no parameter of any."""
         for name in ("model", "data"):
             if not callable(getattr(self.module, name, None)):
                 raise ConfigError(f"{self.name} has no function {name}()", f"define it, or {_OWN_SCRIPT}")
@@ -77,7 +77,7 @@ class Entrypoint:
 
 
 def locate(name: str, code_directory: Path) -> None:
-    """Raise ConfigError if the entrypoint cannot be found. Imports nothing of the user's."""
+    """Raise ConfigError if the entrypoint can't be found. Imports no module of the user's."""
     if name in BUILTINS:
         return
     if _is_file(name):
@@ -94,7 +94,7 @@ def locate(name: str, code_directory: Path) -> None:
 
 
 def file_of(name: str, code_directory: Path) -> Path | None:
-    """The file that the entrypoint names; None for a built-in and a module. Raises ConfigError if it is not there."""
+    """The file that the entrypoint names; None for a built-in and a module. Raises ConfigError if it does not exist."""
     return _file(name, code_directory) if name not in BUILTINS and _is_file(name) else None
 
 

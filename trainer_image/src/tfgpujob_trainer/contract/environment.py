@@ -1,4 +1,4 @@
-"""What the pod tells the trainer through environment variables. Imports no TensorFlow.
+"""The trainer's settings in environment variables of the pod. Does not import TensorFlow.
 
 All are optional: without them the trainer runs as one worker from a shell.
 """
@@ -16,13 +16,13 @@ from tfgpujob_trainer.contract.strategies import CUSTOM, ONE_DEVICE, STRATEGIES,
 from tfgpujob_trainer.contract.text import did_you_mean
 
 CODE_DIRECTORY = Path("/code")
-"""Where a pod has its code; a local run names another folder."""
+"""Folder of the code in a pod; a local run uses another one."""
 _BACKEND = "tensorflow"
 _PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
 ROUND = "TFGPU_ROUND"
 IN_PLACE_RESTARTS = "TFGPU_IN_PLACE_RESTARTS"
 WITHOUT = "TFGPU_WITHOUT"
-"""These three are set by the supervisor, not by the operator."""
+"""The supervisor sets these three, not the operator."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,16 +30,16 @@ class Recovery:
     """`TFGPU_RECOVERY=InPlace`, and what the gang needs for it."""
 
     budget: int
-    """Restarts in place that this attempt may spend."""
+    """Restarts in place that are left in this attempt."""
     leader: tuple[str, int] | None = None
-    """Host and port of the leader, under ParameterServer the chief; None where a pod is on its own."""
+    """Host and port of the leader, under ParameterServer the chief; None for a single pod."""
     token: str = field(default="", repr=False)
     resizable: bool = False
     """Whether the number of workers may change from round to round."""
     least: int | None = None
-    """The fewest worker pods that train on when others have left; None: nobody trains without them."""
+    """The fewest worker pods that continue when others have left; None: all are needed."""
     spares: int = 0
-    """Worker pods beside those of a round, of which one takes the place of whoever has left."""
+    """Worker pods in addition to those of a round; one of them replaces a pod that has left."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,92 +57,92 @@ class Environment:
     replicas: int = 1
     """Workers that share the rows of mode predict."""
     shared_parts: bool = False
-    """Whether they come and go, and each takes the next part that nobody has."""
+    """Whether they join and leave, and each takes the next part that no other has."""
     gpus: int | None = None
     processes_per_gpu: int = 1
-    """Processes that share the GPU of this one."""
+    """Processes that share the GPU of this process."""
     memory_growth: bool = True
     memory_limit_mib: int | None = None
     peers: tuple[str, ...] = ()
-    """The tasks that train in step with this one, and this one."""
+    """The tasks that train in step with this one, including it."""
     chiefs: int = 0
     workers: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
-    """Under ParameterServer, the workers and parameter servers that this task's TF_CONFIG names."""
+    """Under ParameterServer, the workers and parameter servers in this task's TF_CONFIG."""
     chief_addresses: tuple[str, ...] = ()
-    """The chief that it names, there too."""
+    """Under ParameterServer, the chief in it."""
     least_workers: int | None = None
-    """Of a chief whose workers come and go under ParameterServer: with fewer it does not begin. None: it has those of
-    TF_CONFIG, and no other."""
+    """For a chief whose workers join and leave under ParameterServer: the fewest with which it starts. None: it has
+    exactly those of TF_CONFIG."""
     code_directory: Path = CODE_DIRECTORY
     progress_port: int = 0
     progress_token: str = field(default="", repr=False)
-    """What GET /progress has to show; empty: nothing."""
+    """Required by GET /progress; empty: not required."""
     recovery: Recovery | None = None
     """Whether and how processes are started again in their pods."""
     joins: bool = False
-    """Whether this pod joins a gang that trains already."""
+    """Whether this pod joins a gang that is training."""
     round: int = 0
-    """How often the gang's processes have been started again in this attempt."""
+    """How often the gang's processes were restarted in this attempt."""
     in_place_restarts: int = 0
-    """How often of these after a failure."""
+    """How many of these followed a failure."""
     without: tuple[int, ...] = ()
-    """The indexes of workers that are not in `peers`, between others that are."""
+    """Indexes of workers that are missing from `peers` between others."""
     reached_step: int = 0
-    """The highest step that earlier attempts are known to have done: it and those before it are done again."""
+    """The highest step that earlier attempts are known to have completed: steps up to it are repetitions."""
 
     @property
     def in_pod(self) -> bool:
-        """Whether the operator started this process, rather than a person in a shell."""
+        """True if the operator started this process, False in a shell."""
         return bool(self.job_uid)
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes checkpoints and the model: the chief, or else worker 0."""
+        """True if this process writes checkpoints and the model: the chief, or else worker 0."""
         if self.is_asynchronous:
             return self.role == "chief"
         return not self.is_evaluator and self.position == 0
 
     @property
     def traits(self) -> Traits:
-        """What the strategy means for this task."""
+        """The strategy's traits for this task."""
         return traits(self.strategy)
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether a chief hands out the steps and the variables are on parameter servers."""
+        """True if a chief dispatches the steps and the variables are on parameter servers."""
         return self.traits.asynchronous
 
     @property
     def serves(self) -> bool:
-        """Whether this is a worker or a parameter server that does what a chief asks of it."""
+        """True for a worker or a parameter server that serves a chief."""
         return self.is_asynchronous and not self.is_chief
 
     @property
     def has_peers(self) -> bool:
-        """Whether another task's end can be the cause of this one's."""
+        """True if the end of another task can be the cause of this one's."""
         return len(self.peers) > 1 or self.is_asynchronous
 
     @property
     def on_one_machine(self) -> bool:
-        """Whether all tasks that train have the same host, as in a local run or several processes of a pod."""
+        """True if all tasks that train have the same host, as in a local run or several processes of a pod."""
         return len({address.rpartition(":")[0] for address in self.peers}) <= 1
 
     @property
     def is_evaluator(self) -> bool:
-        """Whether this process follows a training run."""
+        """True if this process evaluates the checkpoints of a training run."""
         return self.role == "evaluator"
 
     @property
     def position(self) -> int:
-        """The place of this task in `peers`."""
+        """The index of this task in `peers`."""
         if self.role == "chief":
             return self.index
         return self.chiefs + self.index - sum(absent < self.index for absent in self.without)
 
     @property
     def worker_names(self) -> tuple[str, ...]:
-        """The names of all tasks that train, in the order of `peers`; this one alone without them."""
+        """The names of all tasks that train, in the order of `peers`; without peers this task's."""
         if not self.peers:
             return (self.name,)
         workers = len(self.peers) - self.chiefs + len(self.without)
@@ -151,23 +151,23 @@ class Environment:
 
     @property
     def name(self) -> str:
-        """`worker-1`, as it stands in log lines."""
+        """`worker-1`, as in log lines."""
         return f"{self.role}-{self.index}"
 
 
 def read(env: Mapping[str, str]) -> Environment:
-    """Read the environment; raises ConfigError naming the variable."""
+    """Raises ConfigError with the name of an invalid variable."""
     if (backend := env.get("KERAS_BACKEND") or _BACKEND) != _BACKEND:
         raise ConfigError(f"KERAS_BACKEND is {backend}", f"remove it: the trainer computes with {_BACKEND}")
     cluster, role, index = _tf_config(env.get("TF_CONFIG", ""))
     role = env.get("TFGPU_REPLICA_TYPE") or role
     strategy = env.get("TFGPU_STRATEGY") or (strategy_of(has_servers="ps" in cluster) if cluster else ONE_DEVICE)
     if role == "evaluator":
-        # An evaluator is no member of the training cluster: it has its own devices only.
+        # An evaluator is not in the training cluster: it has only its own devices.
         alone = strategy in STRATEGIES and not traits(strategy).clustered
         cluster, strategy = {}, strategy if alone else ONE_DEVICE
     replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
-    if strategy != CUSTOM or replicas is None:  # only mode predict runs under Custom, and is told how many it is
+    if strategy != CUSTOM or replicas is None:  # only mode predict runs under Custom, and its replicas are set
         _check_strategy(strategy, clustered=bool(cluster))
     growth, limit = env.get("TFGPU_GPU_MEMORY_GROWTH", ""), _integer(env, "TFGPU_GPU_MEMORY_LIMIT_MIB", None, 1)
     if growth.lower() == "true" and limit is not None:
@@ -222,10 +222,10 @@ def _recovery(env: Mapping[str, str], *, peers: int, asynchronous: bool, serves:
     host, _, port = env.get("TFGPU_RECOVERY_LEADER", "").rpartition(":")
     token = env.get("TFGPU_RECOVERY_TOKEN", "")
     if not (host and port.isdigit() and token):
-        # Without them the pods can't agree, and each end is the pod's, as under Pods; but a chief needs nobody.
+        # Without a leader the pods can't agree, and each failure ends the pod; a chief needs no leader.
         return Recovery(budget=budget) if asynchronous and not serves else None
     least = _integer(env, "TFGPU_RECOVERY_LEAST", None, 1)
-    # Without them a round has to know how many may train.
+    # Without them a round must know how many are enough.
     spares = (_integer(env, "TFGPU_RECOVERY_SPARES", 0, 0) or 0) if resizable and least is not None else 0
     return Recovery(
         budget=budget, leader=(host, int(port)), token=token, resizable=resizable, least=least, spares=spares
@@ -233,7 +233,7 @@ def _recovery(env: Mapping[str, str], *, peers: int, asynchronous: bool, serves:
 
 
 def processes(env: Mapping[str, str]) -> list[dict[str, str]]:
-    """The environment of each training process of this pod, which is changed only where there are several.
+    """The environment of each training process of this pod; it is the pod's own if there is only one.
 
     With `TFGPU_PROCESSES_PER_GPU`, P = GPUs × processes: process k is task i·P + k, where i is the pod's own index, and
     sees one GPU. Raises ConfigError naming the variable.
@@ -309,7 +309,7 @@ def _check_addresses(addresses: Sequence[str]) -> None:
 
 
 def _addresses(tasks: Any) -> list[str]:
-    """Of a list, or of the tasks by index that a worker of ParameterServer is told of."""
+    """The addresses in a list, or in the mapping by index that a worker under ParameterServer has."""
     return list(tasks.values() if isinstance(tasks, Mapping) else tasks)
 
 

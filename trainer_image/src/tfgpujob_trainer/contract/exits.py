@@ -28,7 +28,7 @@ TERMINATION_LOG_BYTES = 4096
 
 
 class ExitCode(IntEnum):
-    """What a trainer process exits with."""
+    """Exit codes of a trainer process."""
 
     DONE = 0
     FAILED = 1
@@ -45,9 +45,9 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How a process ended: its exit code, one word for the cause, one line for people, and the fix.
+    """How a process ended: its exit code, the cause in one word, a line for people, and the fix.
 
-    `summary` is set on success: what was trained, how well, where it lies.
+    `summary` is set on success: what was trained, how well, where it is.
     """
 
     code: int
@@ -56,7 +56,7 @@ class Outcome:
     fix: str = ""
     summary: Mapping[str, Any] = field(default_factory=dict)
     in_place_restarts: int = 0
-    """How often the pod had started its processes again before."""
+    """How often the pod had restarted its processes before."""
     ledger: Mapping[str, Any] = field(default_factory=dict)
     """What the pod's time was spent on: Ledger.report."""
 
@@ -66,7 +66,7 @@ class Outcome:
 
 
 class TrainerError(Exception):
-    """An end that the trainer itself decides on, with its exit code and fix."""
+    """An end that the trainer decides on, with its exit code and fix."""
 
     code = ExitCode.FAILED
     cause = "Failed"
@@ -81,11 +81,11 @@ class TrainerError(Exception):
 
 
 class ConfigError(TrainerError):
-    """The configuration, or the user's module, asks for something that cannot be."""
+    """The configuration, or the user's module, requests something impossible."""
 
     code = ExitCode.BAD_CONFIG
     cause = "BadConfig"
-    _keras_call_info_injected = True  # so that Keras passes one raised in a layer on as it is
+    _keras_call_info_injected = True  # so that Keras re-raises it unchanged from a layer
 
 
 class FencedError(TrainerError):
@@ -96,21 +96,21 @@ class FencedError(TrainerError):
 
 
 class StoppedError(TrainerError):
-    """SIGTERM was received somewhere; all workers stopped at one step and saved."""
+    """A worker received SIGTERM; all workers stopped at one step and saved."""
 
     code = ExitCode.STOPPED
     cause = "Stopped"
 
 
 class PeerLostError(TrainerError):
-    """Another task does not answer. Its node may be lost: then its connections stay open and silent."""
+    """Another task does not answer. If its node is lost, its connections stay open and silent."""
 
     code = ExitCode.PEER_FAILURE
     cause = "PeerFailure"
 
 
 class NotFetchedError(TrainerError):
-    """What the program needs could not be fetched from another machine, which may answer the next time."""
+    """What the program needs could not be fetched from another machine, which may answer next time."""
 
     code = ExitCode.NOT_FETCHED
     cause = "NotFetched"
@@ -128,7 +128,7 @@ _NCCL_REFUSES = re.compile("nccl.{0,20}invalid usage|ncclInvalidUsage", re.IGNOR
 _NCCL_FIX = "give each process a GPU of its own, or set the communication to RING; NCCL_DEBUG=WARN has NCCL say more"
 _MEMORY_ERRORS = {"ResourceExhaustedError", "MemoryError"}
 _IDLE = ("/threading.py", "/concurrent/futures/thread.py", "/selectors.py", " in _read_ahead")
-"""Where a thread without work is."""
+"""Where an idle thread is."""
 _MEMORY_FIX = "lower trainer.globalBatchSize, or ask for more memory"
 _DISK = ("No space left on device", "Disk quota exceeded")
 _DISK_FIX = "ask for a larger volume, or keep fewer checkpoints with trainer.checkpoint.keep"
@@ -138,7 +138,7 @@ _REMOTE = "from remote target"
 _PACKAGE_FIX = "name it in trainer.requirements, or put it beside the module in trainer.code, or into spec.image"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _NO_NEWS = ("Exception encountered when calling", "Graph execution error", "Detected at node", "File ", "node ")
-"""How lines begin in which Keras and TensorFlow say where something happened, before they say what."""
+"""Beginnings of lines in which Keras and TensorFlow report where an error happened, before the error itself."""
 _PLACE = re.compile(r"\{\{function_node [^{}]*+\}\} |(?<!\s)\s*+\[Op:\w+\]")
 """Where in a graph an operation failed."""
 _MACHINERY = (str(Path(__file__).parents[1]), "<frozen importlib", "<frozen runpy", "/importlib/")
@@ -159,7 +159,7 @@ def classify(error: BaseException, *, has_peers: bool) -> Outcome:
     text = first_line(str(error)) or type(error).__name__
     limit = _limit(error)
     if limit is not None:
-        # An error that comes from another task is about what that one uses.
+        # An error of another task is about what that task uses.
         usage = Usage() if _REMOTE in str(error) else measure(os.getpid())
         return limit_reached(limit, f"{type(error).__name__}: {text}{users_place(error)}", usage)
     if any(words in str(error) for words in _DISK):
@@ -187,13 +187,13 @@ def classify(error: BaseException, *, has_peers: bool) -> Outcome:
 
 
 def limit_reached(limit: Limit, text: str, usage: Usage, *, refused: bool = False, seconds_ago: float = 0.0) -> Outcome:
-    """The end of a process that reached a limit of the machine: permanent, for a start would reach it again.
+    """The end of a process that reached a limit of the machine: permanent, because a new start would reach it again.
 
-    The supervisor knows whether the process had got further, and then makes it one that is retried.
-    `usage` was measured `seconds_ago`; `refused`: the pids controller has counted a refusal since the start.
+    The supervisor knows whether the process got past its start, and then makes it a retry. `usage` was measured
+    `seconds_ago`; `refused`: the pids controller has counted a refusal since the start.
     """
     found = explain(limit, text, usage, refused=refused)
-    # A file that is too large once is too large after every restart.
+    # A file that is too large stays too large after a restart.
     permanent = ExitCode.FAILED if limit is Limit.FILE_SIZE else ExitCode.LIMIT_AT_START
     when = f" (figures of {seconds_ago:.1f} s before the end)" if 0.1 <= seconds_ago < math.inf else ""
     return Outcome(
@@ -225,12 +225,12 @@ def _disk_fix(text: str) -> str:
 
 
 def _limit(error: BaseException) -> Limit | None:
-    """The limit of the machine that an exception speaks of."""
+    """The limit of the machine that an exception is about."""
     text, names = str(error), {cls.__name__ for cls in type(error).__mro__}
     if not names & {"OSError", "OpError", "RuntimeError"}:
         return None
     if isinstance(error, BlockingIOError):
-        # Sockets raise it too: which call it was stands in the traceback only.
+        # Sockets raise it too: only the traceback shows the call.
         text = "".join(traceback.format_exception(error))
     limit = recognise(text)
     if limit is Limit.FILE_SIZE and "OpError" not in names and getattr(error, "errno", None) != errno.EFBIG:
@@ -243,14 +243,14 @@ def _limit(error: BaseException) -> Limit | None:
 
 
 def first_line(text: str) -> str:
-    """The first line that says what happened, else the first that is not empty; at most 500 characters."""
+    """The first line that names the error, else the first that is not empty; at most 500 characters."""
     lines = [line.strip() for line in _PLACE.sub("", _STYLE.sub("", text)).splitlines() if line.strip()]
     number = next((i for i, line in enumerate(lines) if not line.startswith(_NO_NEWS)), 0)
     return _to_its_end(lines[number:])[:500]
 
 
 def _to_its_end(lines: Sequence[str]) -> str:
-    """The first line; where it leaves a bracket open, as a printed value does, with `…` and the line that closes it."""
+    """The first line; if a bracket is open in it, as in a printed value, with `…` and the line that closes it."""
     depth = 0
     for number, line in enumerate(lines):
         depth += sum(line.count(mark) for mark in "([{") - sum(line.count(mark) for mark in ")]}")
@@ -260,14 +260,14 @@ def _to_its_end(lines: Sequence[str]) -> str:
 
 
 def users_place(error: BaseException) -> str:
-    """`, at train.py:5`: the innermost line of the user's own on the way to the exception; empty if there is none."""
+    """`, at train.py:5`: the innermost line of the user's code in the traceback; empty if there is none."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [(name, line) for name, line in frames if not name.startswith("<") and not _INSTALLED.search(name)]
     return f", at {Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
 
 
 def users_traceback(error: BaseException) -> str:
-    """What Python prints of an exception, from the first frame on that is not the trainer's own."""
+    """Python's traceback of an exception, from the first frame outside the trainer on."""
     frames = error.__traceback__
     while frames is not None and any(part in frames.tb_frame.f_code.co_filename for part in _MACHINERY):
         frames = frames.tb_next
@@ -278,7 +278,7 @@ def users_traceback(error: BaseException) -> str:
 
 
 def without_idle_threads(lines: Sequence[str]) -> list[str]:
-    """The lines without the stacks of threads that wait for work: they would push out the one that hangs."""
+    """The lines without the stacks of idle threads, which would leave no room for the one that hangs."""
     stacks: list[list[str]] = [[]]
     for line in lines:
         if line.startswith(("Thread 0x", "Current thread 0x")):
@@ -303,7 +303,7 @@ def termination_log(outcome: Outcome, last_lines: Sequence[str]) -> str:
         record["ledger"] = dict(outcome.ledger)
     if outcome.summary:
         record["summary"] = dict(outcome.summary)
-    # What Kubernetes cuts off is no JSON any more, and then nothing of it is read.
+    # Kubernetes would cut it off, and then it is not JSON any more.
     while not _fits(record) and record["message"]:
         record["message"] = record["message"][: len(record["message"]) // 2]
     kept: list[str] = []

@@ -1,4 +1,4 @@
-"""Dataclasses from JSON objects with the API's names, and back. What does not fit names its field and the fix."""
+"""Dataclasses from JSON objects with the API's names, and back. Errors name the field and the fix."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def camel(name: str) -> str:
 
 
 Check = Callable[[Any, str], None]
-"""Raises ConfigError for a dataclass, made of the object at a path, whose values make no sense."""
+"""Raises ConfigError for a dataclass with invalid values; the string is its path."""
 
 
 def build(cls: type[T], data: Any, path: str, check: Check) -> T:
-    """The dataclass of that JSON object; raises ConfigError with the field, which stands at `path`, and the fix."""
+    """The dataclass of that JSON object; raises ConfigError with the field, below `path`, and the fix."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"{path} is {json.dumps(data)}", "it must be an object")
     fields = {camel(f.name): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def _value(hint: Any, value: Any, path: str, check: Check) -> Any:
 
 
 def to_json(value: Any) -> Any:
-    """The JSON value of a dataclass, or of what stands in one."""
+    """The JSON value of a dataclass, or of a part of one."""
     if dataclasses.is_dataclass(value):
         return {camel(f.name): to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Limits of the machine that end a run: how they are recognised by what was printed, and what is said about each."""
+"""Limits of the machine that end a run: how the output shows each, and its explanation."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from tfgpujob_trainer.contract.usage import SHARED_MEMORY, Bound, Usage, number
 
 _NEAR = 0.8
-"""From this share on a limit counts as nearly reached."""
+"""Share from which on a limit counts as nearly reached."""
 _LAST = 40
-"""So many of the last lines of the log may explain an abort: TensorFlow prints a stack after its reason."""
+"""Last lines of the log that may explain an abort: TensorFlow prints a stack after its reason."""
 
 
 class Limit(StrEnum):
@@ -48,36 +48,36 @@ TEXTS = {
         r"|(^|: )[ \d]*Bus error"
     ),
 }
-"""The first that is found counts. The operator has the same for programs of their own (core/status/limits.py), where
-it is said why each begins with an atomic group."""
+"""The first match counts. The operator has the same for users' own programs (core/status/limits.py), where it is
+explained why each begins with an atomic group."""
 _PATTERNS = {limit: re.compile(text, re.MULTILINE) for limit, text in TEXTS.items()}
 _NO_MEMORY = re.compile(r"std::bad_alloc|Cannot allocate memory")
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What ran out, for people."""
+    """The limit, for people."""
 
     message: str
     fix: str
     shared: bool = False
-    """Other pods use it too, and may leave room later."""
+    """Other pods use it too, and may free some of it later."""
 
 
 def recognise(text: str) -> Limit | None:
-    """The limit that this text speaks of."""
+    """The limit that this text mentions."""
     return next((limit for limit, pattern in _PATTERNS.items() if pattern.search(text)), None)
 
 
 def recognise_lines(lines: Sequence[str]) -> tuple[Limit | None, str]:
-    """The limit that the end of a log speaks of, and the line that does."""
+    """The limit that the end of a log mentions, and the line."""
     text = "\n".join(list(lines)[-_LAST:])
     limit = recognise(text)
     return limit, "" if limit is None else _line_of(_PATTERNS[limit], text)
 
 
 def no_memory(lines: Sequence[str]) -> str:
-    """The line by which a program says at its end that it was refused memory; empty if there is none."""
+    """The line at its end in which a program reports that it was refused memory; empty if there is none."""
     text = "\n".join(list(lines)[-_LAST:])
     return _line_of(_NO_MEMORY, text) if _NO_MEMORY.search(text) else ""
 
@@ -89,7 +89,7 @@ def _line_of(pattern: re.Pattern[str], text: str) -> str:
 
 
 def explain(limit: Limit, text: str, usage: Usage, *, refused: bool = False) -> Explanation:
-    """Which limit it was, what used it, and the fix. `refused`: the pids controller has counted a refusal."""
+    """The limit, what used it, and the fix. `refused`: the pids controller has counted a refusal."""
     known = {
         Limit.THREADS: lambda: _threads(usage, refused=refused),
         Limit.DESCRIPTORS: lambda: _descriptors(text, usage),
@@ -103,7 +103,7 @@ def explain(limit: Limit, text: str, usage: Usage, *, refused: bool = False) -> 
 
 
 def warnings(usage: Usage) -> dict[Limit, str]:
-    """One line for each limit of which nearly all is in use."""
+    """A line for each limit that is nearly reached."""
     result = {}
     threads = _tightest(usage.thread_bounds)
     if threads is not None and threads.share >= _NEAR:
@@ -116,7 +116,7 @@ def warnings(usage: Usage) -> dict[Limit, str]:
 
 
 def address_space(usage: Usage) -> Explanation | None:
-    """For a process that was refused memory: the limit of its own that is near, if one is."""
+    """For a process that was refused memory: the process limit that is nearly reached, if one is."""
     bound = usage.address_space
     if bound is None:
         return None

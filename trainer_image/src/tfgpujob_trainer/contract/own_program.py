@@ -1,4 +1,4 @@
-"""What a program with a training loop of its own finds where it is started. Imports no TensorFlow."""
+"""The environment of a user's own program with a training loop. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tfgpujob_trainer.contract.environment import Environment, read
 from tfgpujob_trainer.contract.strategies import CUSTOM, MIRRORED
 
 ROUND_FOLDER = "TFGPU_ROUND_DIR"
-"""The variable that names the folder of a round, of which the program is told there, and says something itself."""
+"""The variable with the folder of a round, through which the trainer and the program exchange files."""
 TF_CONFIG_FILE = "tf_config.json"
 """In that folder: TF_CONFIG of the round."""
 STOPPABLE_FILE = "stoppable"
-"""There too: the program makes it when SIGTERM will stop it after a step."""
+"""In it too: the program creates it when SIGTERM will stop it after a step."""
 
 
 def environment(env: Mapping[str, str]) -> Environment:
-    """The task's environment. Where the job's strategy is Custom, TF_CONFIG says which it is, or the number of GPUs."""
+    """The task's environment. If the job's strategy is Custom, it follows from TF_CONFIG, or the number of GPUs."""
     if env.get("TFGPU_STRATEGY", CUSTOM) != CUSTOM:
         return read(env)
     found = read({name: value for name, value in env.items() if name != "TFGPU_STRATEGY"})

@@ -1,4 +1,4 @@
-"""TF_CONFIG of a gang with another number of workers than its pods were made for. Pure; imports no TensorFlow."""
+"""TF_CONFIG of a gang with another number of workers than at its start. Pure; does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 from collections.abc import Collection, Sequence
 
 MAX_WORKERS = 512
-"""As many as a job may have replicas."""
+"""The maximum of a job's replicas."""
 _FIRST = re.compile(r"^([^.:]*-worker-)0(?=[.:])")
-"""What a host is called, up to the index of its worker."""
+"""A host name up to the index of its worker."""
 _DIGITS = re.compile(r"(\d+)")
 
 
 def resized(tf_config: str, workers: int, processes: int = 1, without: Collection[int] = ()) -> str:
-    """The same TF_CONFIG for so many worker pods but those of the indexes `without`, each of which has so many
-    processes; raises as `addresses` does. To TensorFlow, which knows no gaps, the workers behind one count on."""
+    """The TF_CONFIG for `workers` worker pods, except those of the indexes `without`, each with `processes` processes;
+    raises as `addresses` does. TensorFlow has no gaps in indexes, so later workers move up."""
     config, absent = json.loads(tf_config), tasks(without, processes)
     all_of_them = addresses(config["cluster"]["worker"], workers, processes)
     cluster = {**config["cluster"], "worker": [a for index, a in enumerate(all_of_them) if index not in absent]}
@@ -31,10 +31,10 @@ def tasks(pods: Collection[int], processes: int = 1) -> list[int]:
 
 
 def addresses(given: Sequence[str], workers: int, processes: int = 1) -> list[str]:
-    """The workers' addresses for so many pods, by those that are `given` for some number of them.
+    """The workers' addresses for this number of pods, derived from those that are `given` for another number.
 
-    What differs between the addresses of the first two pods are numbers, and they count on; of a single pod it is the
-    index in its name. Raises ValueError where no such rule holds.
+    The addresses of the first two pods differ in numbers, which are continued; for a single pod it is the index in its
+    name. Raises ValueError if there is no such rule.
     """
     pods = max(workers, len(given) // processes)
     found = [_address(given, pod, process, processes) for pod in range(pods) for process in range(processes)]

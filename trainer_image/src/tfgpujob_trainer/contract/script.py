@@ -1,7 +1,8 @@
-"""Tells a plain training script, or a program with a loop of its own, from a module with model() and data(), by
-parsing it: none of it is run.
+"""Distinguishes a plain training script, or a program with its own loop, from a module with model() and data(), by
+parsing the file without running it.
 
-A script builds, compiles and calls fit() by itself (script/); a module defines functions that the trainer calls.
+A script builds and compiles a model and calls fit() itself (script/); a module defines functions that the trainer
+calls.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ _CALLS = ("fit", "evaluate", "predict")
 _TUNERS = ("keras_tuner", "kerastuner")
 """Packages whose search() calls fit()."""
 _DISTRIBUTIONS = frozenset({"DataParallel", "ModelParallel"})
-"""Classes of keras.distribution, by one of which a script divides its model."""
+"""Classes of keras.distribution with which a script distributes its model."""
 _LOOPS = frozenset(
     {"GradientTape", "experimental_distribute_dataset", "distribute_datasets_from_function", "experimental_run_v2"}
 )
-"""Names of what hand-written training loops are made of."""
+"""Names that hand-written training loops use."""
 _COORDINATORS = frozenset({"ClusterCoordinator"})
 _LIBRARY = "tfgpujob_trainer"
 _OTHER_WAYS = frozenset({"dtensor", "distribution", "horovod", "Server"})
-"""Names of ways to train one model with other workers, beside the strategies of tf.distribute."""
+"""Names of ways to train one model with other workers, besides the strategies of tf.distribute."""
 _IN_SCRIPT = {
     "params": "there is no model() and no data() to give them to: use args, which the script finds in sys.argv",
     "globalBatchSize": "fit(batch_size=...) says it",
@@ -61,16 +62,16 @@ _LEFT_TO_KERAS: dict[str, Callable[[TrainerConfig], bool]] = {
 
 
 def is_script(path: Path) -> bool:
-    """Whether the file is to be run, and no module. Raises ConfigError if it is neither, or no Python at all.
+    """True if the file is a script, False if it is a module. Raises ConfigError if it is neither, or not Python.
 
-    A file that defines or imports both functions is a module, whatever else it does. One that hides what it imports
-    behind a `*` is a module unless it calls fit() and has neither by itself. Any other is a script if it calls fit(),
-    or a module beside it does, which it imports; or if they have a training loop of their own.
+    A file that defines or imports both functions is a module, whatever else it does. One that hides its imports behind
+    a `*` is a module unless it calls fit() and has neither function itself. Any other is a script if it, or a module
+    beside it that it imports, calls fit() or has its own training loop.
     """
     tree = _parsed(path)
     functions = set(_functions(tree.body))
     fits = _calls(tree)
-    # What `*` hides may be both functions, or Keras' layers alone, as in many a notebook.
+    # `*` may import both functions, or only Keras' layers, as in many notebooks.
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return False
     if fits or any(map(_calls, _imported(path, tree))) or has_own_loop(path):
@@ -84,7 +85,7 @@ def is_script(path: Path) -> bool:
 
 
 def has_own_loop(path: Path) -> bool:
-    """Whether a script trains without fit(), by a loop of its own, in it or in a module beside it that it imports."""
+    """True if a script trains without fit(), by its own loop, in it or in a module beside it that it imports."""
     trees = _trees(path)
     if any(_calls(tree, ("fit",)) for tree in trees):
         return False
@@ -94,18 +95,18 @@ def has_own_loop(path: Path) -> bool:
 
 
 def starts_a_server(path: Path) -> bool:
-    """Whether such a program starts a tf.distribute.Server itself, as workers and parameter servers must."""
+    """True if such a program starts a tf.distribute.Server itself, as workers and parameter servers must."""
     return any("Server" in _names(tree) for tree in _trees(path))
 
 
 def has_a_strategy(path: Path) -> bool:
-    """Whether such a program may train one model with other workers."""
+    """True if such a program may train one model with other workers."""
     names = {name for tree in _trees(path) for name in _names(tree)}
     return bool(names & {_LIBRARY, *_OTHER_WAYS}) or any(name.endswith("Strategy") for name in names)
 
 
 def heeds_stops(path: Path) -> bool:
-    """Whether such a program may do something when it is asked to stop."""
+    """True if such a program may handle a request to stop."""
     names = {name for tree in _trees(path) for name in _names(tree)}
     return bool(names & {_LIBRARY, "signal", "PreemptionCheckpointHandler"})
 
@@ -127,13 +128,13 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def is_divided(path: Path) -> bool:
-    """Whether the script, or a module beside it that it imports, divides its model by keras.distribution."""
+    """True if the script, or a module beside it that it imports, uses keras.distribution."""
     names = [set(_names(tree)) for tree in _trees(path)]
     return any("distribution" in of_one and of_one & _DISTRIBUTIONS for of_one in names)
 
 
 def _functions(body: list[ast.stmt]) -> Iterator[str]:
-    """Names that the file's own level binds to functions, classes and imports; `*` where an import hides its names."""
+    """Names of functions, classes and imports at module level; `*` if an import hides its names."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -146,7 +147,7 @@ def _functions(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    """Attributes that the file uses, and names, modules and packages that it imports."""
+    """Attributes, names, modules and packages that the file uses."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield node.attr
@@ -172,7 +173,7 @@ def _is_tuner(node: ast.AST) -> bool:
 
 
 def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:
-    """The modules beside the script that it imports, and those that they import in turn."""
+    """The modules beside the script that it imports, directly or indirectly."""
     seen, left = {script}, [(script, tree)]
     while left:
         for place in _places(*left.pop(), script.parent):
@@ -186,7 +187,7 @@ def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:
 
 
 def _places(file: Path, tree: ast.Module, folder: Path) -> Iterator[Path]:
-    """The files in which Python looks for what the file imports: below the folder of the script, or beside itself."""
+    """Where Python looks for the file's imports: below the folder of the script, or beside the file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             start, found = folder, [alias.name for alias in node.names]
@@ -202,9 +203,9 @@ def _places(file: Path, tree: ast.Module, folder: Path) -> Iterator[Path]:
 
 
 def find(settings: TrainerConfig, env: Environment) -> Path | None:
-    """The plain script that the entrypoint is; None if it is a module. Runs nothing of it.
+    """The path of a plain script; None if the entrypoint is a module. Runs nothing.
 
-    Raises ConfigError for a script with settings that it cannot have, and for a module without those that it needs.
+    Raises ConfigError for a script with settings that don't apply to it, and for a module without those that it needs.
     """
     path = entrypoint.file_of(settings.entrypoint, env.code_directory)
     if path is not None and is_script(path):

@@ -1,6 +1,6 @@
-"""The strategies of spec.strategy: one table of traits, and nowhere else a list of their names.
+"""The strategies of spec.strategy: one table of traits, the only list of their names.
 
-environment.py, support.py, cluster/strategy.py and task.py read it; tests/contract holds it against the operator's.
+environment.py, support.py, cluster/strategy.py and task.py read it; tests/contract compares it with the operator's.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ MIRRORED = "Mirrored"
 MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
 PARAMETER_SERVER = "ParameterServer"
 CUSTOM = "Custom"
-"""The user's own program, which this trainer does not run; mode predict, which needs no strategy, runs under it."""
+"""The user's own program, which this trainer does not run; mode predict, which needs no strategy, uses it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traits:
-    """What sets a strategy apart for the tasks that run under it."""
+    """Traits of a strategy for its tasks."""
 
     single_replica: bool = False
-    """One replica on one device: no all-reduce, and the exact computation that the others are held against."""
+    """One replica on one device: no all-reduce; the reference for the other strategies."""
     clustered: bool = False
     """Several tasks train one model, and TF_CONFIG names them."""
     asynchronous: bool = False
-    """A chief hands out the steps, workers do not wait for each other, and parameter servers hold the variables."""
+    """A chief dispatches the steps, workers do not wait for each other, and parameter servers hold the variables."""
 
     @property
     def has_collectives(self) -> bool:
-        """Whether the tasks all-reduce, so that one of them that stalls holds all others."""
+        """True if the tasks all-reduce, so that a stalled task stalls all others."""
         return self.clustered and not self.asynchronous
 
 
@@ -41,10 +41,10 @@ STRATEGIES = {
 
 
 def traits(strategy: str) -> Traits:
-    """The traits of a strategy; under Custom a task is alone with its devices."""
+    """The traits of a strategy; under Custom a task has only its own devices."""
     return STRATEGIES.get(strategy, Traits())
 
 
 def strategy_of(*, has_servers: bool) -> str:
-    """The strategy of a cluster that nobody named, by whether it has parameter servers."""
+    """The strategy of a cluster without a given one, by whether it has parameter servers."""
     return next(name for name, its in STRATEGIES.items() if its.clustered and its.asynchronous == has_servers)

@@ -1,10 +1,11 @@
-"""What is done exactly, what per worker, and what is refused: technique by strategy, in one table.
+"""How each technique is supported by each strategy, in one table: exact, per micro-batch, asynchronous, bounded or
+refused.
 
-It drives the trainer's refusals and notes, the page in the documentation, and which tests are run.
-Exact means: the weights are those of plain Keras on one device with the same global batches. Per micro-batch means:
-those of one device with the same micro-batches, whatever the number of replicas. Asynchronous means: exact is each
-step by itself, but its gradient may be of weights that are some steps old. Bounded means: each step's gradient differs
-from the exact one by at most what the reason says.
+The trainer's refusals and notes, the page in the documentation, and the choice of tests use it. Exact means: the
+weights are those of plain Keras on one device with the same global batches. Per micro-batch means: those of one device
+with the same micro-batches, whatever the number of replicas. Asynchronous means: each step by itself is exact, but its
+gradient may be of weights that are some steps old. Bounded means: each step's gradient differs from the exact one by at
+most what the reason says.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tfgpujob_trainer.contract.strategies import STRATEGIES, Traits
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """How a technique fares under a strategy; `reason` and `fix` complete the sentence that names a layer or class."""
+    """Support of a technique by a strategy; `reason` and `fix` complete the sentence that names a layer or class."""
 
     kind: Literal["exact", "per micro-batch", "asynchronous", "bounded", "per worker", "refused"]
     reason: str = ""
@@ -167,7 +168,7 @@ SUPPORT: dict[str, dict[str, Support]] = {
 
 
 def require(technique: str, strategy: str, who: str) -> list[str]:
-    """A note for people if the technique is per worker, nothing if exact; raises ConfigError if refused."""
+    """A note for people if the technique is per worker, none if exact; raises ConfigError if refused."""
     support = SUPPORT[technique][strategy]
     if support.kind == "refused":
         raise ConfigError(f"{who} {support.reason}", support.fix)

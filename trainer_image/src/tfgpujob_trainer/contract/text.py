@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
-    """1 step, 2 steps; `several` is the noun's plural where it is not formed with an s."""
+    """1 step, 2 steps; `several` is a plural that is not formed with an s."""
     return f"{count} {noun if count == 1 else several or f'{noun}s'}"
 
 
@@ -18,6 +18,6 @@ def ordinal(number: int) -> str:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """`did you mean 'x'?`, or the list of what is known."""
+    """`did you mean 'x'?`, or the list of known words."""
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"

@@ -1,5 +1,5 @@
-"""What a process uses of what its machine, its container and its user may use. From /proc and /sys/fs/cgroup;
-whatever can't be read there is left out."""
+"""What a process uses of the limits of its machine, its container and its user. From /proc and /sys/fs/cgroup; values
+that can't be read are left out."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _NUMBERED = re.compile(r"^(\w+):\[")
 """A descriptor without a path: `socket:[4711]`."""
 _NAMES = 3
 _MUCH = 0.5
-"""From this share of a limit on it is worth the time to see what uses it."""
+"""Share of a limit from which on its users are counted, which takes time."""
 _MANY_DESCRIPTORS = 1 << 16
 _MANY_THREADS = 8000
-"""From here on the mappings are counted: each thread's stack is two of them."""
+"""Number of threads from which on the mappings are counted: each thread's stack is two of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One limit, and how much of it is in use."""
+    """One limit, and its use."""
 
     name: str
     limit: int
@@ -44,12 +44,12 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """One look at a process."""
+    """One measurement of a process."""
 
     threads: int = 0
     thread_names: tuple[tuple[str, int], ...] = ()
     thread_bounds: tuple[Bound, ...] = ()
-    """Whatever can refuse a new thread."""
+    """All limits that can refuse a new thread."""
     descriptors: Bound | None = None
     descriptor_kinds: tuple[tuple[str, int], ...] = ()
     locked: Bound | None = None
@@ -61,7 +61,7 @@ class Usage:
 
 
 def measure(pid: int) -> Usage:
-    """What this process uses now. Needs no descriptor to count descriptors, and no thread to count threads."""
+    """The process's current use. Counts descriptors without a descriptor, and threads without a thread."""
     status = _status(pid)
     threads = status.get("Threads", 0)
     bounds = [*_pids_bounds(), *_kernel_bounds(pid, threads)]
@@ -89,7 +89,7 @@ def measure(pid: int) -> Usage:
 
 
 def cgroup(controller: str) -> list[Path]:
-    """The directories of this process's cgroup and of those above it, as far as they can be seen from here."""
+    """The directories of this process's cgroup and of its parents, as far as they are visible."""
     own: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in (_PROC / "self/cgroup").read_text().splitlines():
@@ -97,7 +97,7 @@ def cgroup(controller: str) -> list[Path]:
             own |= dict.fromkeys(controllers.split(","), path)
     root = CGROUPS / controller if controller in own else CGROUPS
     path = own.get(controller, own.get("", "/")).strip("/")
-    # In a container, the root may be its own cgroup while the path is the node's.
+    # In a container the root may be its own cgroup, while the path is the node's.
     inner = root / path if (root / path).is_dir() else root
     return [inner, *(parent for parent in inner.parents if parent.is_relative_to(root))]
 
@@ -114,9 +114,9 @@ def oom_kills() -> int:
 
 
 def memory_room() -> int | None:
-    """Bytes of memory that this container may still take: of its own limits (cgroup v2 and v1) and of the machine.
+    """Bytes of memory that this container can still allocate: by its own limits (cgroup v2 and v1) and the machine's.
 
-    As the kubelet counts: what the kernel caches of files that nobody uses is free. None if nothing can be read.
+    As the kubelet counts it, inactive file cache is free. None if nothing can be read.
     """
     rooms = []
     for directory in cgroup("memory"):
@@ -132,7 +132,7 @@ def memory_room() -> int | None:
 
 
 def shared_memory() -> Bound | None:
-    """How full it is, in bytes."""
+    """Its use in bytes."""
     try:
         found = os.statvfs(SHARED_MEMORY)
     except OSError:
@@ -142,7 +142,7 @@ def shared_memory() -> Bound | None:
 
 
 def threads_of_user(user: int) -> int:
-    """All threads of this user that can be seen from here: RLIMIT_NPROC counts them together."""
+    """All visible threads of this user: RLIMIT_NPROC counts them together."""
     total = 0
     for directory in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -164,7 +164,7 @@ def _pids_bounds() -> Iterator[Bound]:
 def _kernel_bounds(pid: int, threads: int) -> Iterator[Bound]:
     user, of_user = os.getuid(), _rlimit("", pid, resource.RLIMIT_NPROC, 0)
     if of_user is not None and user != 0:
-        # To read all of /proc costs more than a look may; it is worth it where one process has much of the limit.
+        # Reading all of /proc takes too long for each measurement; it is done when one process has much of the limit.
         used = threads_of_user(user) if threads > of_user.limit // 8 else threads
         yield Bound("RLIMIT_NPROC (ulimit -u), of all processes of this user,", of_user.limit, used, shared=True)
     everywhere = 0
@@ -201,7 +201,7 @@ def _rlimit(name: str, pid: int, which: int, used: int) -> Bound | None:
 
 
 def _descriptors(pid: int, limit: int) -> list[str]:
-    """The links in /proc/PID/fd. A process without a free descriptor can't list its own, but can look at each."""
+    """The links in /proc/PID/fd. A process without a free descriptor can't list its own, but can read each."""
     directory = f"{_PROC}/{pid}/fd"
     try:
         return [f"{directory}/{name}" for name in os.listdir(directory)]  # noqa: PTH208 (ten times as fast)
@@ -245,7 +245,7 @@ def _largest() -> tuple[tuple[str, int], ...]:
 
 
 def number(file: Path) -> int | None:
-    """The number in this file; None if the file isn't there, or says `max`."""
+    """The number in this file; None if the file does not exist, or has `max`."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
