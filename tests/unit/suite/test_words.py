@@ -20,6 +20,7 @@ CLEAN = (
         for name in (
             "advise",
             "contract",
+            "predict",
             "reporting",
             "supervise",
         )

@@ -1,4 +1,4 @@
-"""The models of mode predict: one on each device, which one thread calls."""
+"""The models of mode predict: one on each device, each called by one thread."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Say = Callable[[str], None]
 
 
 class Model:
-    """A model on `device`. `digest` is the same for two models that compute the same."""
+    """A model on `device`. Models with the same `digest` compute the same."""
 
     def __init__(self, device: str, function: Callable[[Any], Any], example: Any, digest: str) -> None:
         self._device, self.digest = device, digest
         signature = tf.nest.map_structure(lambda a: tf.TensorSpec([None, *a.shape[1:]], a.dtype), example)
-        # One trace for every number of rows: another one could round differently.
+        # Traced once for every number of rows: another trace could round differently.
         self._function = tf.function(lambda x: _named(function(x)), autograph=False, input_signature=[signature])
         with tf.device(device):
             self._function(tf.nest.map_structure(tf.constant, example))
@@ -49,7 +49,7 @@ class Model:
 
 
 def load(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], example: Any, say: Say) -> list[Model]:
-    """A model on each device. `example` is x of one row or more. Raises ConfigError if there is none to load."""
+    """A model on each device. `example` is x of one row or more. Raises ConfigError if there is no model to load."""
     path = settings.predict.model
     try:
         if path is None:
@@ -105,7 +105,7 @@ def _loaded(path: Path, settings: TrainerConfig, devices: Sequence[str], example
 
 
 def _place(model: keras.Model, settings: TrainerConfig, devices: Sequence[str], say: Say) -> None:
-    """Let each layer that placement names be computed on its device."""
+    """Place each layer that placement names on its device."""
     for note in rewrite_layers(model, (), settings.placement, devices, ONE_DEVICE):
         say(note)
 

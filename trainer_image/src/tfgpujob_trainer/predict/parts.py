@@ -1,13 +1,13 @@
-"""The files of mode predict: each holds a fixed range of rows and is there whole, or not at all. Imports no TensorFlow.
+"""The files of mode predict: each has a fixed range of rows, and is complete or absent. Does not import TensorFlow.
 
     predictions/RUN.json                             what all workers compute: another run is refused
     predictions/part-000000000000-000000008192.npz   rows 0 to 8191
-    predictions/COMMIT                               the parts and their rows: there once all of them are
-    predictions/taken-000000000000-000000008192.1    somebody has begun with it, where workers come and go (shares.py)
-    predictions/run.json                             how worker 0 went; run-worker-1.json and so on for the others
+    predictions/COMMIT                               the parts and their rows: written when all parts are
+    predictions/taken-000000000000-000000008192.1    a worker has started on it, if workers join and leave (shares.py)
+    predictions/run.json                             the report of worker 0; run-worker-1.json and so on for the others
 
-Which rows a part holds depends on their number and `partRows`, not on who computes it; so a part that two workers
-write, because one of them was thought dead, is the same file twice. The folder is a directory that all workers share,
+The rows of a part depend on their number and `partRows`, not on the worker that computes it. So a part that two workers
+write, because one of them was taken for dead, is the same file twice. The folder is a directory that all workers share,
 or one in an object store.
 """
 
@@ -46,11 +46,11 @@ class Part:
         return f"{_PART}{self.start:012d}-{self.stop:012d}.npz"
 
     def taken(self, times: int) -> str:
-        """The file that says that it has been taken so often."""
+        """The file that records that it was taken for the n-th time."""
         return f"{_TAKEN}{self.start:012d}-{self.stop:012d}.{times}"
 
     def batches(self, size: int) -> list[np.ndarray]:
-        """The numbers of the rows, `size` at a time; the last may be fewer."""
+        """The row numbers, `size` at a time; the last batch may be smaller."""
         return [np.arange(at, min(at + size, self.stop)) for at in range(self.start, self.stop, size)]
 
 
@@ -60,29 +60,29 @@ def split(rows: int, part_rows: int) -> list[Part]:
 
 
 class OutputFolder(Protocol):
-    """A folder of files that appear whole or not at all."""
+    """A folder of files that appear complete or not at all."""
 
     @property
     def name(self) -> str:
-        """As people know it."""
+        """Its path or URL, for people."""
 
     def names(self) -> set[str]:
-        """The files that are there."""
+        """The existing files."""
 
     def read(self, name: str) -> bytes:
-        """What is in one; raises OSError."""
+        """The content of a file; raises OSError."""
 
     def create(self, name: str, content: bytes) -> None:
-        """A file that is not there yet; raises OSError if it is."""
+        """Create a file; raises OSError if it exists."""
 
     def replace(self, name: str, content: bytes) -> None:
-        """A file, whether it is there or not; raises OSError."""
+        """Create or replace a file; raises OSError."""
 
     def remove(self, names: Collection[str]) -> None:
-        """Files that may be gone already."""
+        """Delete files that may be gone already."""
 
     def sweep(self, starts: Collection[str]) -> None:
-        """Remove what a writer of files whose names begin so left half-written."""
+        """Delete incomplete files of a writer, whose names begin with one of these."""
 
 
 class Results:
@@ -97,7 +97,7 @@ class Results:
         return self._folder.name
 
     def claim(self, identity: Mapping[str, Any]) -> None:
-        """Say what is computed here. Raises ConfigError if the folder holds parts of something else."""
+        """Record what is computed here. Raises ConfigError if the folder has parts of something else."""
         if self._create(_RUN, json.dumps(identity, indent=1).encode()):
             return
         known: dict[str, Any] = json.loads(self._folder.read(_RUN))
@@ -109,59 +109,59 @@ class Results:
             )
 
     def names(self) -> set[str]:
-        """The files that are there."""
+        """The existing files."""
         return self._folder.names()
 
     def missing(self, parts: Sequence[Part]) -> list[Part]:
-        """Those of `parts` that are not there."""
+        """Those of `parts` that don't exist."""
         there = self._folder.names()
         return [part for part in parts if part.name not in there]
 
     def take(self, part: Part, times: int, worker: int) -> bool:
-        """Say that it has been taken so often, this time by that worker; whether nobody has said so before."""
+        """Record that this worker takes the part for the n-th time; False if another one has recorded that already."""
         try:
             return self._create(part.taken(times), f"worker-{worker}\n".encode())
         except FileNotFoundError:  # swept away before it was linked: all parts are there
             return False
 
     def sweep(self, parts: Sequence[Part]) -> None:
-        """Remove what a writer of these parts left half-written."""
+        """Delete what a writer of these parts left incomplete."""
         self._folder.sweep({part.name for part in parts})
 
     def publish(self, part: Part, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write a part: its arrays, and the numbers of its rows as `row`. The same arrays give the same bytes."""
+        """Write a part: its arrays, and the row numbers as `row`. The same arrays give the same bytes."""
         self._folder.replace(part.name, _content(part, arrays))
 
     def publish_once(self, part: Part, arrays: Mapping[str, np.ndarray]) -> bool:
-        """The same, unless somebody else has: whether this is the one that counts."""
+        """The same, unless another worker has written it; True if this one counts."""
         return self._create(part.name, _content(part, arrays))
 
     def commit(self, parts: Sequence[Part]) -> None:
-        """Say that all parts are there."""
+        """Record that all parts are written."""
         listed = [{"file": part.name, "rows": part.stop - part.start} for part in parts]
         self._folder.replace(COMMIT, json.dumps({"rows": parts[-1].stop, "parts": listed}, indent=1).encode())
 
     def tidy(self) -> None:
-        """Once all parts are there: remove what says who has taken them, and what those who died have begun to write.
+        """Once all parts are written: delete the records of who has taken them, and incomplete files of killed workers.
 
-        Whoever still writes one finds that it is there already.
+        A worker that still writes one finds that it exists.
         """
         self._folder.remove({name for name in self._folder.names() if name.startswith(_TAKEN)})
         self._folder.sweep({_PART, _TAKEN})
 
     def report(self, worker: int, record: Mapping[str, Any]) -> None:
-        """Leave what a worker has to say about its share."""
+        """Write a worker's report on its share."""
         name = f"run-worker-{worker}.json" if worker else "run.json"
         self._folder.replace(name, json.dumps(record, indent=1).encode())
 
     def _create(self, name: str, content: bytes) -> bool:
-        """A file, if it is not there yet; whether it was not. Raises OSError."""
+        """Create a file if it does not exist; True if it was created. Raises OSError."""
         try:
             self._folder.create(name, content)
         except FileExistsError:
             return False
         except OSError:
-            # A store may have a word of its own for it; and what is half-written is swept away once all is there.
+            # A store may raise another error for it; and incomplete files are deleted once all parts are written.
             if name not in self._folder.names():
                 raise
             return False
@@ -175,7 +175,7 @@ def _content(part: Part, arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 class LocalFolder:
-    """A OutputFolder on a volume."""
+    """An OutputFolder on a volume."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -186,15 +186,15 @@ class LocalFolder:
         return str(self._path)
 
     def names(self) -> set[str]:
-        """Half-written files have names that are not asked for."""
+        """Incomplete files have other names."""
         return {path.name for path in self._path.iterdir()}
 
     def read(self, name: str) -> bytes:
-        """What is in a file."""
+        """The content of a file."""
         return (self._path / name).read_bytes()
 
     def create(self, name: str, content: bytes) -> None:
-        """Linked into folder, so the first of two is the one."""
+        """Linked into the folder, so the first of two writers wins."""
         self._path.mkdir(parents=True, exist_ok=True)
         temporary = self._write(name, content)
         try:
@@ -207,7 +207,7 @@ class LocalFolder:
             temporary.unlink(missing_ok=True)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Renamed into folder."""
+        """Renamed into the folder."""
         self._write(name, content).replace(self._path / name)
 
     def remove(self, names: Collection[str]) -> None:
@@ -216,14 +216,14 @@ class LocalFolder:
             (self._path / name).unlink(missing_ok=True)
 
     def sweep(self, starts: Collection[str]) -> None:
-        """Remove what _write left."""
+        """Delete what _write left."""
         half_written = tuple(f".{start}" for start in starts)
         for path in self._path.iterdir():
             if path.name.startswith(half_written):
                 path.unlink(missing_ok=True)
 
     def _write(self, name: str, content: bytes) -> Path:
-        """A file that no other writer has, complete and on disk; process numbers repeat from pod to pod."""
+        """Write a file of its own name, completely and to disk; process ids are not unique among pods."""
         temporary = self._path / f".{name}.{secrets.token_hex(8)}"
         with temporary.open("wb") as file:
             file.write(content)

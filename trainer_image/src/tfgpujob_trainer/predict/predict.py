@@ -45,11 +45,11 @@ from tfgpujob_trainer.reporting.run_json import code_hash, describe_run
 from tfgpujob_trainer.reporting.timing import Durations
 
 _PREFETCH = 2
-"""Batches of a part that are read while another is computed."""
+"""Batches of a part that are read while another one is computed."""
 
 
 def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> Outcome:
-    """Compute this worker's parts that are not there yet; says how it ended."""
+    """Compute this worker's missing parts; returns how it ended."""
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     _share_cores(max(env.gpus or 1, 1) * env.processes_per_gpu)
@@ -104,7 +104,7 @@ def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> 
 
 @dataclass
 class _Figures:
-    """Rows and the seconds that each call of a model took, from all threads."""
+    """Rows and seconds of each call of a model, from all threads."""
 
     started: float = field(default_factory=time.monotonic)
     rows: int = 0
@@ -112,7 +112,7 @@ class _Figures:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, rows: int, seconds: float) -> None:
-        """Count one call."""
+        """Add one call."""
         with self.lock:
             self.rows += rows
             self.latencies.add(seconds)
@@ -137,7 +137,7 @@ class _Figures:
 
 
 class _Work:
-    """The parts that are to be computed, handed out to one thread for each device."""
+    """The parts to be computed, dispatched to one thread for each device."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class _Work:
         self._there_before = self._known[1]
 
     def run(self, models: Sequence[Model]) -> None:
-        """Compute until all is done or a stop is asked for. Raises what the first thread that fails raises."""
+        """Compute until all is done or a stop is requested. Raises the exception of the first thread that fails."""
         self._readers = ThreadPoolExecutor(self._settings.data.parallel_reads, "read")
         threads = ThreadPoolExecutor(len(models), "device")
         running = [threads.submit(self._compute_parts, model) for model in models]
@@ -170,8 +170,8 @@ class _Work:
                 return
 
     def _show(self) -> dict[str, Any]:
-        """How far the job is, by the parts that are there, whoever computed them; the latency is this worker's."""
-        with contextlib.suppress(OSError):  # that nobody can tell how far the job is must not end it
+        """The progress of the job by its written parts; the latency is this worker's."""
+        with contextlib.suppress(OSError):  # an unreadable folder must not end the job
             self._known = self._there()
         parts, rows = self._known
         found = {
@@ -186,7 +186,7 @@ class _Work:
         return found
 
     def _there(self) -> tuple[int, int]:
-        """Parts that are there, and their rows."""
+        """Number of written parts, and their rows."""
         missing = self._share.missing()
         return self._parts - len(missing), self._data.rows - sum(part.stop - part.start for part in missing)
 
@@ -198,7 +198,7 @@ class _Work:
                 self._share.write(part, {name: np.concatenate([o[name] for o in outputs]) for name in names})
 
     def _compute(self, model: Model, part: Part) -> list[dict[str, np.ndarray]] | None:
-        """What the model makes of its batches; None: it is left to others, or there by now."""
+        """The model's outputs for its batches; None if it is left to others, or written by now."""
         outputs: list[dict[str, np.ndarray]] = []
         since, done = time.monotonic(), 0
         for x, count in self._prefetched(part.batches(batch_size(self._settings))):
@@ -212,7 +212,7 @@ class _Work:
         return outputs
 
     def _leaves(self, part: Part, done: int, seconds: float) -> bool:
-        """Whether a stop was asked for, and by its pace so far this part would take too long for it."""
+        """True if a stop is requested, and at its pace this part would take too long for it."""
         if not self._stop.set:
             return False
         left = part.stop - part.start - done
@@ -230,7 +230,7 @@ class _Work:
 
 
 def _indexed(settings: TrainerConfig, data: Source, heartbeat: Heartbeat) -> Indexed:
-    """`data`, read to its end first if its rows have no number by which they could be shared."""
+    """`data`, first read to its end if its rows have no number."""
     if isinstance(data, Indexed):
         return data
     assert isinstance(data, Stream)
@@ -252,7 +252,7 @@ def _identity(settings: TrainerConfig, module: Entrypoint, data: Indexed, model:
 
 
 def _share_cores(devices: int) -> None:
-    """On CPUs, give each device its share of the cores, unless the environment says how many threads there are."""
+    """On CPUs, give each device its share of the cores, unless the environment sets the number of threads."""
     cores = len(os.sched_getaffinity(0))
     with contextlib.suppress(RuntimeError):  # TensorFlow is up already: it stays as it is
         if "TF_NUM_INTRAOP_THREADS" not in os.environ:

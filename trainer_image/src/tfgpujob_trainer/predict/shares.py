@@ -1,9 +1,9 @@
-"""Which part a worker of mode predict computes next, and whether it has to go on with it. Imports no TensorFlow.
+"""The part that a worker of mode predict computes next, and whether it is still needed. Does not import TensorFlow.
 
-OwnShare      part i is that of worker i modulo their number, whatever becomes of the others
-SharedParts   workers come and go (docs/adr/0050-shared-parts.md): whoever is there takes the part that the fewest have
-              taken. So what a worker has left, and what one that was killed has begun, is taken over by the others,
-              and one that has nothing else to do computes what another one is at: the first to write it is the one
+OwnShare      part i belongs to worker i modulo their number, whatever happens to the others
+SharedParts   workers join and leave (docs/adr/0050-shared-parts.md): each takes the part that was taken the fewest
+              times. So the others take over the parts of a worker that has left or was killed. When no other part is
+              left, a worker computes one that another is computing, and the first to write it wins
 """
 
 from __future__ import annotations
@@ -17,49 +17,48 @@ import numpy as np
 from tfgpujob_trainer.predict.parts import Part, Results
 
 LEAVE_SECONDS = 30.0
-"""For how long a worker that is told to leave goes on with a part that it can finish by then. Pods have two minutes by
-default."""
+"""How long a worker that has to leave continues a part that it can finish by then. By default a pod has two minutes."""
 
 
 class Share(Protocol):
-    """What there is to do for a worker. Its threads share it."""
+    """The work of one worker. Its threads share it."""
 
     before: int
-    """Parts of it that were there when it began."""
+    """Its parts that were written before it began."""
     written: int
     """Parts that it has written."""
     leave_seconds: float
-    """For how long it goes on with a part after it was told to stop."""
+    """How long it continues a part after a request to stop."""
 
     @property
     def size(self) -> int:
-        """Parts that it has to do with, as far as is known: those that were there, and those that it has written."""
+        """Its parts as far as known: those that were written before, and those that it has written."""
 
     def take(self) -> Part | None:
-        """The next part to compute; None: there is none for this thread."""
+        """The next part to compute; None: none for this thread."""
 
     def is_needed(self, part: Part, /) -> bool:
-        """Whether nobody else is known to have written it meanwhile."""
+        """False if another worker is known to have written it meanwhile."""
 
     def write(self, part: Part, arrays: Mapping[str, np.ndarray]) -> None:
-        """It is computed. Raises OSError."""
+        """Write the computed part. Raises OSError."""
 
     def missing(self) -> list[Part]:
-        """Parts of all workers that are not there, by a look at the folder. Raises OSError."""
+        """Parts of all workers that are not written, from the folder. Raises OSError."""
 
     def finish(self) -> None:
-        """All parts are there: say so."""
+        """Record that all parts are written."""
 
     @property
     def open(self) -> bool:
-        """Whether there is something left for this worker, as far as it knows."""
+        """True if there is work left for this worker, as far as it knows."""
 
     def describe(self) -> str:
         """What it begins with, for the log."""
 
 
 class OwnShare:
-    """Parts of one worker alone."""
+    """A fixed share of one worker."""
 
     leave_seconds = 0.0
 
@@ -72,43 +71,43 @@ class OwnShare:
         self._todo, self._lock = iter(todo), threading.Lock()
 
     def take(self) -> Part | None:
-        """The next that was not there at the start."""
+        """The next that was not written at the start."""
         with self._lock:
             return next(self._todo, None)
 
     def is_needed(self, _: Part) -> bool:
-        """Nobody else writes it."""
+        """No other worker writes it."""
         return True
 
     def write(self, part: Part, arrays: Mapping[str, np.ndarray]) -> None:
-        """Whatever is there."""
+        """Write it in any case."""
         self._results.publish(part, arrays)
         with self._lock:
             self.written += 1
 
     def missing(self) -> list[Part]:
-        """Also those of others."""
+        """Includes the parts of others."""
         return self._results.missing(self._all)
 
     def finish(self) -> None:
-        """The last to see it is as good as any."""
+        """Any worker may do it."""
         self._results.commit(self._all)
 
     @property
     def open(self) -> bool:
-        """Whether not all of its own are written."""
+        """True until all of its own parts are written."""
         return self.before + self.written < self.size
 
     def describe(self) -> str:
-        """How many are its own."""
+        """The number of its own parts."""
         return f"{self.size} of them for this worker ({self._who}), {self.before} already there"
 
 
 class SharedParts:
-    """Parts of which whoever is there takes the next.
+    """Parts of which every running worker takes the next.
 
-    That one is taken is said by a file, which only the first of two can create, and which says nothing of whether its
-    writer lives: it keeps others from the same work as long as there is other work, and no row depends on it.
+    A file records that a part is taken. Only the first of two workers can create it. It does not say whether the worker
+    still lives: it only keeps others from the same work while there is other work, and no row depends on it.
     """
 
     leave_seconds = LEAVE_SECONDS
@@ -117,12 +116,12 @@ class SharedParts:
         self._results, self._all, self._index = results, parts, index
         own = parts[index % replicas :: replicas]
         theirs = set(parts) - set(own)
-        # Two workers meet where one goes forward and the other back, and not at each step.
+        # In opposite directions, two workers meet once, and not at each part.
         self._order = [*own, *(part for part in reversed(parts) if part in theirs)]
         self._lock = threading.Lock()
         self._there: set[Part] = set()
         self._taken: dict[Part, int] = dict.fromkeys(parts, 0)
-        """How often each has been taken, at the least."""
+        """The least number of times that each was taken."""
         self._here: set[Part] = set()
         """Those that this process computes now."""
         self.missing()
@@ -130,11 +129,11 @@ class SharedParts:
 
     @property
     def size(self) -> int:
-        """Those that it found, and those that it was the first to write."""
+        """Those that were written before, and those that it was the first to write."""
         return self.before + self.written
 
     def take(self) -> Part | None:
-        """The one that the fewest have taken. None once all are there, or are computed by other threads of this
+        """The one that was taken the fewest times. None once all are written, or computed by other threads of this
         process."""
         looked = False
         while True:
@@ -158,7 +157,7 @@ class SharedParts:
                     self._here.discard(part)
 
     def is_needed(self, part: Part) -> bool:
-        """Whether nobody is known to have written it. Asked after each batch, so that it looks at no folder."""
+        """True unless it is known to be written. Called after each batch, so it reads no folder."""
         with self._lock:
             if part in self._there:
                 self._here.discard(part)
@@ -166,7 +165,7 @@ class SharedParts:
         return True
 
     def write(self, part: Part, arrays: Mapping[str, np.ndarray]) -> None:
-        """If nobody was faster."""
+        """Write it if it does not exist."""
         first = self._results.publish_once(part, arrays)
         with self._lock:
             self.written += first
@@ -174,7 +173,7 @@ class SharedParts:
             self._here.discard(part)
 
     def missing(self) -> list[Part]:
-        """A part that was there once is there: the list of a volume may be out of date."""
+        """A part that existed once still exists: the listing of a volume may be outdated."""
         names = self._results.names()
         with self._lock:
             self._there |= {part for part in self._all if part.name in names}
@@ -184,21 +183,21 @@ class SharedParts:
             return [part for part in self._all if part not in self._there]
 
     def finish(self) -> None:
-        """Nobody needs to know any more who has taken what."""
+        """Delete the records of who has taken what."""
         self._results.commit(self._all)
         self._results.tidy()
 
     @property
     def open(self) -> bool:
-        """Whether anything is left for anybody."""
+        """True if any worker has work left."""
         return len(self._there) < len(self._all)
 
     def describe(self) -> str:
-        """How many are left for whoever comes."""
+        """The number of parts that are left for any worker."""
         return f"{self.before} of them already there, and worker-{self._index} takes the next that nobody has"
 
 
 def share_of(results: Results, parts: Sequence[Part], *, index: int, replicas: int, shared: bool) -> Share:
-    """What there is to do for worker `index` of so many; `shared`: they come and go."""
+    """The share of worker `index` of `replicas`; `shared`: workers join and leave."""
     kind = SharedParts if shared else OwnShare
     return kind(results, parts, index=index, replicas=replicas)
