@@ -23,6 +23,7 @@ CLEAN = (
             "predict",
             "reporting",
             "supervise",
+            "train",
         )
     ),
 )

@@ -1,1 +1,1 @@
-"""A training run, whatever its strategy: built, trained, evaluated, saved, exported. loop.py: the synchronous loop."""
+"""A training run under any strategy: build, train, evaluate, save, export. loop.py is the synchronous loop."""

@@ -1,4 +1,4 @@
-"""Puts a run together: checkpoints opened, workers agreed on the data, progress, callbacks."""
+"""Assembles a run: opens checkpoints, lets workers agree on the data, and sets up progress and callbacks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ S = TypeVar("S", bound=Steps)
 _OF_SCRIPT = (
     "give map() num_parallel_calls=tf.data.AUTOTUNE, or let cache() follow what is slow, where its rows fit into memory"
 )
-"""What a script is to do when training waits for data: it has no trainer.data."""
+"""Advice for a script when training waits for data: it has no trainer.data."""
 
 
 def assemble(
@@ -64,8 +64,8 @@ def assemble(
 ) -> Run[S]:
     """Everything that training needs, with the checkpoints opened.
 
-    `initial_epoch`: which epoch comes first, as in fit(). `hooks`: in place of the module's callbacks(). `peers`: those
-    of an earlier run of this process, whose functions are traced already.
+    `initial_epoch`: the first epoch, as in fit(). `hooks`: used instead of the module's callbacks(). `peers`: from an
+    earlier run of this process, with its traced functions.
     """
     peers = peers or Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief, position=env.position)
     agree_on_data({"train": built.data, "validation": built.validation, "test": built.test}, peers)
@@ -140,13 +140,13 @@ def in_memory(
     """The in-memory checkpoints of this process, if its supervisor keeps any."""
     file = MemoryFile.from_environment()
     if file is None or (of_script and not is_chief):
-        # Some of a script's callbacks are the chief's alone: what they know, no other worker could hand over.
+        # Some of a script's callbacks exist only on the chief, so no other worker could provide their state.
         return None
     return InMemoryCheckpoints(file, variables, of=str(output) if of_script else "", say=say)
 
 
 def published(path: Path, step: int, seconds: float) -> dict[str, Any]:
-    """What /progress says of a checkpoint that has just been committed."""
+    """What /progress reports of a checkpoint that was just committed."""
     return {
         "step": step,
         "directory": str(path),
@@ -156,7 +156,7 @@ def published(path: Path, step: int, seconds: float) -> dict[str, Any]:
 
 
 def run_json(settings: TrainerConfig, env: Environment, built: Built[Steps]) -> str:
-    """What each checkpoint says about the run that wrote it."""
+    """The description of the run in each of its checkpoints."""
     devices, replicas = built.strategy.extended.worker_devices, built.strategy.num_replicas_in_sync
     return json.dumps(describe_run(settings, env, built.module, devices=devices, replicas=replicas), indent=1)
 
@@ -168,7 +168,7 @@ def start_from(settings: TrainerConfig, model: keras.Model, peers: Peers) -> Non
 
 
 def describe_gradients(model: keras.Model) -> str:
-    """`gradients of a step: 148904 bytes for 37226 trainable weights`, if none of them is sparse."""
+    """`gradients of a step: 148904 bytes for 37226 trainable weights`, if none is sparse."""
     variables = model.trainable_variables
     weights = [math.prod(variable.shape) for variable in variables]
     size = sum(n * tf.as_dtype(v.dtype).size for n, v in zip(weights, variables, strict=True))
@@ -176,7 +176,7 @@ def describe_gradients(model: keras.Model) -> str:
 
 
 def input_fix(settings: TrainerConfig, *, of_script: bool) -> str:
-    """What to do when training waits for data."""
+    """Advice when training waits for data."""
     if of_script:
         return _OF_SCRIPT
     more = f"raise trainer.data.parallelReads ({settings.data.parallel_reads})"

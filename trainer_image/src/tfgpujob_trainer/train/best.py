@@ -24,7 +24,7 @@ from tfgpujob_trainer.reporting.numbers import one_number
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BestEvaluation:
-    """The best value, the step it was found after, and how many evaluations in a row were no better since."""
+    """The best value, its step, and how many later evaluations in a row were not better."""
 
     value: float | None = None
     step: int | None = None
@@ -32,7 +32,7 @@ class BestEvaluation:
 
 
 def updated(best: BestEvaluation, value: float, step: int, *, minimise: bool, min_delta: float) -> BestEvaluation:
-    """The best after one more evaluation; NaN is never better."""
+    """The best after another evaluation; NaN is never better."""
     change = np.inf if best.value is None else (best.value - value) * (1 if minimise else -1)
     better = np.isfinite(value) and change > min_delta
     return BestEvaluation(value=value, step=step) if better else replace(best, waited=best.waited + 1)
@@ -78,7 +78,7 @@ class Best:
         self._checkpoints.wait()
 
     def restore(self) -> bool:
-        """Give the model its best weights, if that is wanted and there are any; whether it was done."""
+        """Give the model its best weights, if that is configured and there are any; True if it was done."""
         if not self._settings.restore or self.found.step is None:
             return False
         self._checkpoints.wait()
@@ -91,16 +91,16 @@ class Best:
         return True
 
     def to_json(self) -> dict[str, Any]:
-        """For the summary, and a checkpoint's state."""
+        """For the summary, and for a checkpoint's state."""
         return asdict(self.found)
 
     @property
     def criterion(self) -> list[str | None]:
-        """What makes two evaluations comparable: the metric, and which direction is better."""
+        """What makes two evaluations comparable: the metric and its direction."""
         return [self._settings.monitor, self._settings.mode or "min"]
 
     def resumed(self, state: Mapping[str, Any], step: int) -> None:
-        """Go on from a checkpoint's state; what was found after that step will be found again."""
+        """Continue from a checkpoint's state; evaluations after that step will be repeated."""
         before = state["bestJudgedBy"]
         if before == self.criterion:
             self.found = BestEvaluation(**state["best"])

@@ -40,7 +40,7 @@ def build_model(
     trainer: Trainer[S],
     heartbeat: Heartbeat,
 ) -> Built[S]:
-    """Build model, data and steps; raises ConfigError for whatever does not fit together."""
+    """Build model, data and steps; raises ConfigError if they are not compatible."""
     data = read(settings, module, "train", module.data("train"), heartbeat)
     name, head = name_in_support(strategy), data.head(2)
     policy = trainer.data_policy(data)
@@ -53,7 +53,8 @@ def build_model(
     build(model, head, name)
     schedule = make_schedule(settings, data, strategy.num_replicas_in_sync, takeover.accumulate)
     if batch_normalizations(model, synchronized=True) and schedule.remainder == "step":
-        # A replica without rows computes one of another's (step/stand_in.py), which would count in their statistics.
+        # A replica without rows computes another replica's rows (step/stand_in.py), which would count in their
+        # statistics.
         schedule = replace(schedule, remainder="carry")
     if isinstance(data, Batches) and schedule.remainder != "step":
         data.check(schedule.replicas)
@@ -95,7 +96,7 @@ def _executions(model: keras.Model) -> list[str]:
 def memory_warnings(
     settings: TrainerConfig, env: Environment, strategy: tf.distribute.Strategy, model: keras.Model, schedule: Schedule
 ) -> list[str]:
-    """Where replicas compute on CPUs: a GPU says by itself what it lacks, and recompute keeps less."""
+    """For replicas on CPUs: TensorFlow reports a GPU's lack of memory, and recompute needs less."""
     if env.is_asynchronous or settings.recompute or tf.config.list_logical_devices("GPU"):
         return []
     replicas: int = strategy.num_replicas_in_sync

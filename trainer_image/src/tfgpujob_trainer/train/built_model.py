@@ -19,20 +19,20 @@ from tfgpujob_trainer.step.compiled import StepResult
 
 
 class Steps(Protocol):
-    """The steps of one model, as whatever does not take them sees them."""
+    """The steps of one model, without the way of taking them."""
 
     notes: list[str]
-    """Log lines: what a user should know about how they are computed."""
+    """Log lines about how they are computed."""
 
     captured: list[PlainVariable]
-    """What the step is known to read or change beside the variables of the model and its optimizers."""
+    """Variables that the step reads or changes besides those of the model and its optimizers."""
 
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics of the training from their sums."""
 
 
 class SynchronizedSteps(Steps, Protocol):
-    """Steps that all replicas take together: step/synchronous.py, or the model's own in step/own_step.py."""
+    """Steps that all replicas take together: step/synchronous.py, or the model's own train_step in step/own_step.py."""
 
     metric_states: MetricStates
 
@@ -49,7 +49,7 @@ class SynchronizedSteps(Steps, Protocol):
         """One optimizer step on this worker's part of a global batch."""
 
     def add_loss(self, total: LossSums, step: LossSums, rows: int) -> LossSums:
-        """`total` with the loss of one more step, or batch of an evaluation, of that many rows of all workers."""
+        """`total` plus the loss of another step, or batch of an evaluation, with this many rows on all workers."""
 
     def evaluate(self, batches: Any, edges: Any) -> StepResult:
         """One batch of an evaluation; `edges` as in `train`."""
@@ -63,7 +63,7 @@ S_co = TypeVar("S_co", bound=Steps, covariant=True)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built(Generic[S_co]):
-    """What training and evaluation have in common. `first_replica` is this worker's, among all replicas."""
+    """What training and evaluation share. `first_replica` is this worker's, among all replicas."""
 
     strategy: tf.distribute.Strategy
     module: Entrypoint

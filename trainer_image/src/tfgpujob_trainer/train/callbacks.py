@@ -1,7 +1,7 @@
 """The user's `callbacks()`: Keras callbacks that observe the training, on the chief alone.
 
-Their hooks run at the beginning and end of training, at each epoch's end, and at each progress line instead of
-each batch. What changes the training does not belong there: it would change on one worker only.
+Their hooks run at the beginning and end of training, at each epoch's end, and at each progress line instead of each
+batch. They must not change the training, which would then change on one worker only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOOKS = (
     "on_test_begin",
     "on_test_end",
 )
-"""What is called; `on_train_batch_end` with the number of the step at each progress line."""
+"""The hooks that are called; `on_train_batch_end` with the number of the step at each progress line."""
 _ALIASES = ("on_batch_end",)
 """Keras' own on_train_batch_end calls it; trackers such as Weights & Biases and MLflow define only this one."""
 
@@ -42,16 +42,16 @@ _INSTEAD = {
 
 
 class Hooks(Protocol):
-    """What a run tells its callbacks, and what it asks them."""
+    """The callbacks of a run, as the training uses them."""
 
     per_batch: bool
-    """Whether `batch_begin` and `batch_end` are called: the numbers of each batch cost time."""
+    """Whether `batch_begin` and `batch_end` are called: reading each batch's numbers takes time."""
     per_test_batch: bool
-    """Whether `test_batch_begin` and `test_batch_end` are."""
+    """Whether `test_batch_begin` and `test_batch_end` are called."""
 
     @property
     def stops(self) -> bool:
-        """Whether training is to end with the epoch that has just ended; the same on every worker."""
+        """True if training ends with the epoch that has just ended; the same on every worker."""
 
     def __call__(self, hook: str, *arguments: Any) -> None:
         """Run a hook of all callbacks."""
@@ -69,14 +69,14 @@ class Hooks(Protocol):
         """After each batch, with loss and metrics since the evaluation began."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of them, in JSON values."""
+        """Their state for a checkpoint, in JSON values."""
 
     def resumed(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's state."""
+        """Continue from a checkpoint's state."""
 
 
 def check(callbacks: Any) -> list[keras.callbacks.Callback]:
-    """The callbacks, if each is one that can be run; raises ConfigError for the others, by name."""
+    """The callbacks, if each can be run; raises ConfigError with the names of the others."""
     listed = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
     for callback in listed:
         name = type(callback).__name__
@@ -92,14 +92,14 @@ def check(callbacks: Any) -> list[keras.callbacks.Callback]:
 
 
 def _hooks(callback: keras.callbacks.Callback) -> list[str]:
-    """The hooks that the callback has of its own, in its class or set on it as LambdaCallback does."""
+    """The hooks that the callback defines, in its class or set on it as LambdaCallback does."""
     base = keras.callbacks.Callback
     names = [name for name in vars(base) if name.startswith("on_")]
     return [n for n in names if n in vars(callback) or getattr(type(callback), n) is not getattr(base, n)]
 
 
 def chiefs(make: Callable[[], Any], *, is_chief: bool, model: keras.Model, params: Mapping[str, Any]) -> Callbacks:
-    """What `callbacks()` makes, on the chief; on no other worker is it called, since to make a tracker starts a run."""
+    """The result of `callbacks()` on the chief; no other worker calls it, because creating a tracker starts a run."""
     return Callbacks(check(make()) if is_chief else [], model, params)
 
 
@@ -118,7 +118,7 @@ class Callbacks:
     def __call__(self, hook: str, *arguments: Any) -> None:
         """Run a hook of all callbacks.
 
-        Their exceptions pass through. Raises ConfigError if one of them wants to stop the training.
+        Their exceptions pass through. Raises ConfigError if one of them stops the training.
         """
         kept = self._resumed.get("csv", {}) if hook == "on_train_begin" else {}
         with csv_logs.continued(self._callbacks, kept):
@@ -129,7 +129,7 @@ class Callbacks:
                     raise ConfigError(f"callbacks(): {type(callback).__name__} set model.stop_training", fix)
 
     def batch_begin(self, index: int) -> None:
-        """Nothing: they hear of a batch at each progress line."""
+        """Nothing: they are called at each progress line."""
 
     def batch_end(self, index: int, values: Mapping[str, Any]) -> None:
         """Nothing."""
@@ -141,9 +141,9 @@ class Callbacks:
         """Nothing."""
 
     def state(self) -> dict[str, Any]:
-        """Which rows CSVLogger has written. Nothing else: they only observe."""
+        """The rows that CSVLogger has written. Nothing else, because they only observe."""
         return {"csv": csv_logs.sizes(self._callbacks)}
 
     def resumed(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's state, as soon as training begins."""
+        """Continue from a checkpoint's state when training begins."""
         self._resumed = state

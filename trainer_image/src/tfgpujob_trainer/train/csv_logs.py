@@ -1,4 +1,4 @@
-"""CSVLogger over a resume: Keras empties its file whenever training begins, and knows of no rows to take back."""
+"""CSVLogger across a resume: Keras truncates its file whenever training begins, and keeps no rows."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import keras
 
 
 def sizes(callbacks: Sequence[keras.callbacks.Callback]) -> dict[str, int]:
-    """The bytes of each CSVLogger's file, by its name, for a checkpoint."""
+    """The size of each CSVLogger's file by its name, for a checkpoint."""
     files = [Path(logger.filename) for logger in _loggers(callbacks)]
     return {str(file): file.stat().st_size for file in files if file.exists()}
 
 
 @contextmanager
 def continued(callbacks: Sequence[keras.callbacks.Callback], kept: Mapping[str, int]) -> Iterator[None]:
-    """While training begins after a resume: each file goes on after the rows that it had at the checkpoint."""
+    """Used while training begins after a resume: each file continues after the rows that it had at the checkpoint."""
     loggers = [logger for logger in _loggers(callbacks) if logger.filename in kept]
     appends = [logger.append for logger in loggers]
     for logger in loggers:
         file = Path(logger.filename)
         if file.exists() and file.stat().st_size > kept[logger.filename]:
-            os.truncate(file, kept[logger.filename])  # epochs that are trained again
+            os.truncate(file, kept[logger.filename])  # epochs that are repeated
         logger.append = True
     try:
         yield

@@ -1,4 +1,4 @@
-"""All workers of a job have the same weights, or it ends: of weights that differ, none are those of the training."""
+"""Checks that all workers of a job have the same weights, and ends the job otherwise."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tfgpujob_trainer.model.variables import local_value, weights_digest
 from tfgpujob_trainer.reporting.log import say
 
 _NAMED = 3
-"""Of the weights that differ."""
+"""Number of differing weights that are named."""
 
 
 def agree_on_weights(model: keras.Model, peers: Peers, step: int) -> str:
     """The digest of the weights; raises ConfigError on every worker if they differ by more than rounding.
 
-    Each worker applies the same sums to the same weights. But not each operation gives the same bits on every GPU, such
-    as the gradient of an embedding.
+    Each worker applies the same sums to the same weights. But some operations, such as the gradient of an embedding,
+    don't give the same bits on every GPU.
     """
     digest = weights_digest(model)
     if not peers.differing(digest):
@@ -40,16 +40,16 @@ def agree_on_weights(model: keras.Model, peers: Peers, step: int) -> str:
 
 
 def _differs(mine: np.ndarray, peers: Peers) -> bool:
-    """Whether this weight of some worker is another than the chief's."""
+    """True if this weight differs from the chief's on some worker."""
     chiefs = np.frombuffer(peers.broadcast_from_chief(mine.tobytes()), mine.dtype).reshape(mine.shape)
     return peers.count(not _equal(mine, chiefs)) > 0
 
 
 def _equal(mine: np.ndarray, other: np.ndarray) -> bool:
-    """Whether they are the same in half of their digits, measured by the largest of them."""
+    """True if they agree in half of their digits, relative to the largest value."""
     try:
         rounding: Any = finfo(mine.dtype).eps
-    except ValueError:  # no floating-point numbers
+    except ValueError:  # not floating-point numbers
         return np.array_equal(mine, other)
     mine, other = mine.astype(np.float64), other.astype(np.float64)
     largest = np.max(np.abs(other), initial=0.0, where=np.isfinite(other))

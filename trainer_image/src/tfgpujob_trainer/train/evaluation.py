@@ -18,7 +18,7 @@ from tfgpujob_trainer.train.built_model import SynchronizedSteps
 
 
 class BatchHooks(Protocol):
-    """What is told of each batch of an evaluation; see `Hooks`."""
+    """Called for each batch of an evaluation; see `Hooks`."""
 
     per_test_batch: bool
 
@@ -39,7 +39,7 @@ class Evaluator:
     first_replica: int
     heartbeat: Heartbeat
     leaves_metrics: bool = False
-    """Whether the metrics may be asked for their results afterwards. Else they are reset."""
+    """Whether the metrics keep their results afterwards. Otherwise they are reset."""
 
     def __call__(self, data: Source, hooks: BatchHooks | None = None) -> dict[str, Any]:
         """`loss` and the metrics over all rows, none padded or left out."""

@@ -36,7 +36,7 @@ def follow(
 ) -> Outcome:
     """Evaluate the `validation` split, else `test`, of every newest checkpoint; ends with the training run.
 
-    `job` is the configuration of a script's job, which is complete when the script is.
+    `job` is the configuration of a script's job, which is complete when the script has ended.
     """
     data = built.validation or built.test
     if data is None:
@@ -51,7 +51,7 @@ def follow(
         if remote is not None:
             store.directory.mkdir(parents=True, exist_ok=True)
             remote.get("checkpoints/COMPLETED.json", CompletionMark(output).path)
-        # Looked at before the checkpoints, of which none comes after it.
+        # Read before the checkpoints, because none follows the mark.
         mark, configs = CompletionMark(output), [one for one in (settings, job) if one is not None]
         finished = any(mark.summary_for(to_json(one)) is not None for one in configs)
         saved = store.latest(newer_than=seen)

@@ -1,4 +1,4 @@
-"""What a finished run leaves for others: the model's file, and what export makes of it."""
+"""The files of a finished run: the model, and the other forms of export."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAVED_MODEL, LITERT, INT8 = "saved_model", "model.tflite", "model.int8.keras"
 
 
 def model_file(model: keras.Model) -> str:
-    """Where the model goes: whole, or its weights if it was made of what Keras cannot write down."""
+    """The file of the model: the whole model, or its weights if Keras can't serialize it."""
     try:
         model.get_config()
     except NotImplementedError:
@@ -28,7 +28,7 @@ def model_file(model: keras.Model) -> str:
 
 
 def export(model: keras.Model, takeover: OptimizerTakeover, output: Path, wanted: Export) -> None:
-    """Write the model's file and what else is wanted, each replacing an older one in one go.
+    """Write the model's file and the configured exports, each replacing an older one atomically.
 
     Raises ConfigError, with the model's file written, for a form that this model cannot have.
     """
@@ -61,7 +61,7 @@ def export(model: keras.Model, takeover: OptimizerTakeover, output: Path, wanted
 
 @contextmanager
 def _without_what_cannot_be_written(model: keras.Model) -> Iterator[None]:
-    """The model as if it were not compiled, where Keras cannot write down how it is: its weights and layers count."""
+    """The model without its compile configuration, if Keras can't serialize that: weights and layers matter."""
     try:
         model.get_compile_config()
     except Exception as error:  # noqa: BLE001 (get_config() of a schedule or a loss is the user's)
@@ -73,8 +73,8 @@ def _without_what_cannot_be_written(model: keras.Model) -> Iterator[None]:
 
 
 def replace_by(path: Path, write: Callable[[Path], object]) -> None:
-    """`write` to a file or a folder beside `path`, then let it take the place of what is there."""
-    beside = path.with_name(f".tmp.{path.name}")  # Keras looks at how the name ends
+    """`write` to a temporary file or folder beside `path`, then rename it to `path`."""
+    beside = path.with_name(f".tmp.{path.name}")  # Keras uses the suffix
     shutil.rmtree(beside, ignore_errors=True)
     write(beside)
     if path.is_dir():

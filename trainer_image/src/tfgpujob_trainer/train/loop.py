@@ -1,4 +1,4 @@
-"""The synchronous training loop: a global batch, an exact step, and a stop at which all workers agree."""
+"""The synchronous training loop: a global batch, an exact step, and a stop that all workers agree on."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from tfgpujob_trainer.train.run import (
 )
 
 _MAX_SKIPPED = 50
-"""Overflows in a row after which no loss scale will help: 2**15 halved that often is next to nothing."""
+"""Overflows in a row after which no loss scale helps: 2**15 halved that often is nearly zero."""
 
 
 class SynchronousTrainer:
-    """All replicas take each step together: one all-reduce an optimizer step."""
+    """All replicas take each step together, with one all-reduce an optimizer step."""
 
     def __init__(
         self, settings: TrainerConfig, _env: Environment, strategy: tf.distribute.Strategy, heartbeat: Heartbeat
@@ -55,7 +55,7 @@ class SynchronousTrainer:
         self._settings, self._strategy, self._heartbeat = settings, strategy, heartbeat
 
     def data_policy(self, data: Source) -> str:
-        """What the source says."""
+        """By the source."""
         return data.policy
 
     def build_steps(
@@ -107,7 +107,7 @@ class SynchronousTrainer:
         )
 
     def train(self, run: Run[SynchronizedSteps]) -> tuple[Position, dict[str, Any]]:
-        """Train to the last step. The trainer of parameter servers adds to the summary; this one adds nothing."""
+        """Train to the last step. The summary gets nothing from this trainer."""
         return train(run), {}
 
 
@@ -135,7 +135,7 @@ def train(run: Run[SynchronizedSteps]) -> Position:
         wait_for_save(run, position)
         end_training(run)
     except BaseException:
-        # A checkpoint of a step before the trouble is a good one, and may take as long as any save.
+        # A checkpoint of a step before the error is valid, and may take as long as any save.
         run.heartbeat.beat(phases.SAVING)
         with contextlib.suppress(Exception):
             run.checkpoints.wait()
@@ -182,13 +182,13 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     if position.index == 0:
         steps.metric_states.reset()
         return next_epoch(run, position)
-    if evaluated:  # it has used the metrics, and the epoch goes on
+    if evaluated:  # it has used the metrics, and the epoch continues
         steps.metric_states.restore(run.metric_states)
     return position
 
 
 def _skipped(run: Run[SynchronizedSteps], step: int) -> None:
-    """An overflow: harmless while the loss scale finds its value, hopeless when it goes on."""
+    """An overflow: normal while the loss scale adapts, an error if it continues."""
     run.skipped += 1
     run.skipped_in_all += 1
     if run.skipped >= _MAX_SKIPPED:

@@ -1,4 +1,4 @@
-"""A run and what every strategy does with it between steps: report, evaluate, checkpoint, restore."""
+"""A run, and what every strategy does between steps: report, evaluate, checkpoint, restore."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tfgpujob_trainer.train.equal_weights import agree_on_weights
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Position:
-    """How far the run is: the next batch is `index` of `epoch`; `step` optimizer steps are done.
+    """The progress of the run: the next batch is `index` of `epoch`; `step` optimizer steps are done.
 
     `loss` is (numerator sum, normaliser sum) of each part of the loss since the epoch began.
     """
@@ -45,7 +45,7 @@ class Position:
     loss: LossSums = ()
 
     def after(self, batch: GlobalBatch, steps_per_epoch: int) -> Position:
-        """The position once `batch` is trained."""
+        """The position after `batch` is trained."""
         ended = batch.index + 1 == steps_per_epoch
         return replace(
             self,
@@ -78,19 +78,19 @@ class Run(Generic[S_co]):
     skipped: int = 0
     skipped_in_all: int = 0
     first: Position = field(default_factory=Position)
-    """Where a run begins that has no checkpoint."""
+    """The start position of a run without a checkpoint."""
     planned_saves: int = 0
-    """Of this process, those due by time not among them."""
+    """Number of saves of this process, except those due by time."""
     saved_at: float = 0.0
-    """When this process saved last, or else when it began to train."""
+    """When this process saved last, or began to train."""
 
     def done(self, position: Position) -> bool:
-        """Whether that was the last step: of all that were asked for, or because it gets no better."""
+        """True after the last step: the configured one, or because there is no more improvement."""
         return position.step >= self.total_steps or self.best.stops_early or self.callbacks.stops
 
 
 def begin_training(run: Run[Steps], position: Position) -> None:
-    """Tell the callbacks that training begins here, and make up for an evaluation that a stop left out."""
+    """Call the callbacks' hooks for the start of training, and repeat an evaluation that a stop left out."""
     run.callbacks("on_train_begin")
     run.saved_at = time.monotonic()
     if run.evaluation_pending:
@@ -102,7 +102,7 @@ def begin_training(run: Run[Steps], position: Position) -> None:
 
 
 def end_training(run: Run[Steps]) -> None:
-    """Put the weights in place that training ends with, and tell the callbacks: they may have others to restore."""
+    """Set the final weights, and call the callbacks, which may restore others."""
     run.best.restore()
     # With use_ema the averages become the weights, as at the end of Keras' fit().
     with run.built.strategy.scope():
@@ -118,10 +118,10 @@ def next_epoch(run: Run[Steps], position: Position) -> Position:
 
 
 def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop: bool, copy: bool = False) -> bool:
-    """Report, evaluate and save, whatever is due after a step; whether it evaluated. `copy`: to memory.
+    """Report, evaluate and save, as due after a step; True if it evaluated. `copy`: save to memory, too.
 
-    Raises StoppedError, saved, if `stop`; an evaluation that was due is then made up at the next start, and what the
-    callbacks are told of the epoch waits for it.
+    Raises StoppedError, saved, if `stop`; an evaluation that was due is then done at the next start, and the callbacks'
+    end of the epoch waits for it.
     """
     epoch_ended = position.index == 0
     due = evaluation_due(run, position)
@@ -157,16 +157,16 @@ def _of_validation(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluation_due(run: Run[Steps], position: Position) -> bool:
-    """Whether the `validation` split is evaluated here."""
+    """True if the `validation` split is evaluated here."""
     epoch = position.epoch if position.index == 0 else None
     due = config.evaluation_due(run.config.evaluate, step=position.step, epoch=epoch)
     return due and run.built.validation is not None
 
 
 def _evaluate(run: Run[Steps], position: Position, *, says: bool = True) -> tuple[dict[str, Any], str]:
-    """Evaluate the `validation` split, and compare it with the best; what was found, and a few words about that.
+    """Evaluate the `validation` split, and compare it with the best; returns the results, and a short comment.
 
-    `says`: in a line of its own.
+    `says`: log it in a line of its own.
     """
     assert run.built.validation is not None
     run.callbacks("on_test_begin")
@@ -185,14 +185,14 @@ def values_so_far(run: Run[Steps], position: Position) -> dict[str, Any]:
 
 
 def report(run: Run[Steps], batch: GlobalBatch, position: Position) -> None:
-    """Print how it goes."""
+    """Print the progress."""
     values = run.last_epoch = values_so_far(run, position)
     run.log.line(phase=phases.TRAINING, step=position.step, epoch=batch.epoch + 1, values=values)
     run.callbacks("on_train_batch_end", position.step, values)
 
 
 def restore(run: Run[Steps]) -> Position:
-    """Bring back the newest checkpoint: the variables, the sums of the metrics, what was best, and the position."""
+    """Restore the newest checkpoint: the variables, the sums of the metrics, the best evaluation, and the position."""
     run.heartbeat.spent(ledger.BUILDING)
     restored = run.checkpoints.restore(run.peers)
     run.heartbeat.spent(ledger.RESTORING, mark=ledger.RESTORED)
@@ -217,9 +217,9 @@ def restore(run: Run[Steps]) -> Position:
 
 
 def _among_these_replicas(run: Run[Steps], position: Position) -> Position:
-    """`position` in the epochs of this run; its steps are counted anew.
+    """`position` in the epochs of this run, with its steps counted again.
 
-    Rows that are too few for the replicas are a batch of their own for fewer: an epoch may have had more steps.
+    Rows that are too few for the replicas form a batch for fewer replicas, so an epoch may have had more steps.
     """
     schedule = run.built.schedule
     if position.index >= schedule.steps_per_epoch:
@@ -233,7 +233,7 @@ def _among_these_replicas(run: Run[Steps], position: Position) -> Position:
 
 
 def _save_planned(run: Run[Steps], position: Position, *, epoch_ended: bool) -> bool:
-    """Whether the checkpoint of this step is due on every worker."""
+    """True if the checkpoint of this step is due on every worker."""
     settings = run.config.checkpoint
     epochs = config.epochs_between_saves(settings)
     by_step = settings.every_steps is not None and position.step % settings.every_steps == 0
@@ -242,9 +242,10 @@ def _save_planned(run: Run[Steps], position: Position, *, epoch_ended: bool) -> 
 
 
 def _agree_before_save(run: Run[Steps], position: Position, *, planned: bool, last: bool) -> None:
-    """Compare the workers' weights before the first, second, fourth, eighth, … checkpoint of a process, and the last.
+    """Compare the workers' weights before the first, second, fourth, eighth, … checkpoint of a process, and before the
+    last one.
 
-    Those of large models take seconds to read.
+    Reading those of large models takes seconds.
     """
     run.planned_saves += planned
     if run.peers.workers > 1 and (last or (planned and run.planned_saves.bit_count() == 1)):
@@ -252,14 +253,14 @@ def _agree_before_save(run: Run[Steps], position: Position, *, planned: bool, la
 
 
 def save_due_by_time(run: Run[Steps]) -> bool:
-    """Whether checkpoint.everySeconds have passed since the last save. Only the chief saves, so its clock decides."""
+    """True if checkpoint.everySeconds have passed since the last save. Only the chief saves, so its clock decides."""
     every = run.config.checkpoint.every_seconds
     due = every is not None and time.monotonic() - run.saved_at >= every
     return due and not run.checkpoints.writing
 
 
 def _state(run: Run[Steps], position: Position) -> dict[str, Any]:
-    """What a checkpoint says beside the variables."""
+    """The state in a checkpoint besides the variables."""
     return {
         "position": {
             "epoch": position.epoch,
@@ -276,7 +277,7 @@ def _state(run: Run[Steps], position: Position) -> dict[str, Any]:
 
 
 def save(run: Run[Steps], position: Position, *, evaluation_pending: bool = False) -> None:
-    """Copy everything and have it written while training goes on."""
+    """Copy everything; a thread writes it while training continues."""
     run.heartbeat.beat(phases.SAVING, position.step)
     state, states = _whole_state(run, position, evaluation_pending=evaluation_pending)
     run.checkpoints.save(run.peers, position.step, state, states)
@@ -285,9 +286,9 @@ def save(run: Run[Steps], position: Position, *, evaluation_pending: bool = Fals
 
 
 def save_in_memory(run: Run[Steps], position: Position, *, evaluation_pending: bool = False) -> None:
-    """Copy everything to memory, if this process keeps anything there.
+    """Copy everything to memory, if this process makes in-memory checkpoints.
 
-    Before an evaluation rather than after it: a process that is lost in it has done this step.
+    Before an evaluation rather than after it: a process that is lost in the evaluation has completed this step.
     """
     if run.checkpoints.in_memory:
         whole = partial(_whole_state, run, position, evaluation_pending=evaluation_pending)
