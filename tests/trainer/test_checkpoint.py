@@ -291,7 +291,7 @@ def test_initial_weights_that_do_not_fit(where, message, earlier):
     with pytest.raises(ConfigError, match=message) as caught:
         train_here(lambda: small(0.5, units=4), DATA, devices=1, epochs=1, batch=16, seed=1, initialWeights=start)
     if where == "model.keras":
-        assert caught.value.fix.endswith('or set newLayers: ["out"] if these are to begin anew')
+        assert caught.value.fix.endswith('or set newLayers: ["out"] if these are new')
 
 
 def with_new_head():
@@ -314,7 +314,7 @@ def test_a_new_head_goes_on_an_old_model_and_what_begins_anew_is_said(where, ear
     assert (found["norm/gamma"] == expected[0]).all()
     assert expected[0].std() > 0
     assert found["new_head/kernel"].std() > 0
-    said = f"initial weights from {output / where}: 4 weights by name; new_bridge, new_head begin anew; not used: out"
+    said = f"initial weights from {output / where}: 4 weights by name; new_bridge, new_head are new; not used: out"
     assert said in capsys.readouterr().out
 
 

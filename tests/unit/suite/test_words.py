@@ -19,6 +19,7 @@ CLEAN = (
         f"trainer_image/src/tfgpujob_trainer/{name}"
         for name in (
             "advise",
+            "checkpoints",
             "contract",
             "predict",
             "reporting",

@@ -1,4 +1,4 @@
-"""The completion mark of a finished run, with which a later start ends in success. Imports no TensorFlow."""
+"""The completion mark of a finished run: a later start succeeds at once. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CompletionMark:
         return self.output / "checkpoints" / "COMPLETED.json"
 
     def summary_for(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The summary of a finished run of this very config, else None."""
+        """The summary of a finished run of this same config, else None."""
         try:
             record = json.loads(self.path.read_text())
         except (OSError, ValueError):
@@ -32,19 +32,19 @@ class CompletionMark:
         return summary if record.get("config") == config else None
 
     def write(self, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-        """CompletionMark the run as finished."""
+        """Mark the run as finished."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self.path, json.dumps({"config": config, "summary": summary}))
 
     def remove(self) -> None:
-        """Take the mark back: the run goes on."""
+        """Remove the mark: the run continues."""
         self.path.unlink(missing_ok=True)
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a small file in one go, on disk when this returns.
+    """Replace a small file atomically; it is on disk when this returns.
 
-    Process numbers repeat from pod to pod, and a pod that was taken for lost may still write to a shared volume.
+    Process ids are not unique among pods, and a pod that was taken for lost may still write to a shared volume.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

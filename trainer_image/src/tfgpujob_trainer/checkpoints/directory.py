@@ -1,4 +1,4 @@
-"""What a checkpoint directory holds, by name, and whose it is, also for supervisors. Imports no TensorFlow."""
+"""The names of files in a checkpoint directory, and its owner, also for supervisors. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Owner:
     round: int = 0
 
     def is_older_than(self, other: Owner) -> bool:
-        """Whether `other` is a newer start of the same job."""
+        """True if `other` is a newer start of the same job."""
         return self.job_uid == other.job_uid and self._age < other._age
 
     @property
@@ -36,7 +36,7 @@ class Owner:
 
 
 def owner_at(directory: Path) -> Owner | None:
-    """Who may write there; None if nobody has said so."""
+    """The owner of the directory; None if it has none."""
     try:
         return parse_owner(json.loads((directory / "OWNER.json").read_text()))
     except (OSError, ValueError):
@@ -44,7 +44,7 @@ def owner_at(directory: Path) -> Owner | None:
 
 
 def parse_owner(record: Mapping[str, Any]) -> Owner | None:
-    """The record in OWNER.json, if it is one."""
+    """The record in OWNER.json, if it is valid."""
     try:
         return Owner(
             job_uid=record["jobUid"],
@@ -57,30 +57,30 @@ def parse_owner(record: Mapping[str, Any]) -> Owner | None:
 
 
 def committed(directory: Path) -> list[Path]:
-    """The checkpoints that were published, the newest first."""
+    """The committed checkpoints, the newest first."""
     return sorted((path.parent for path in directory.glob(f"step-*/{COMMIT}")), reverse=True)
 
 
 def last_copy(directory: Path, step: int) -> Path:
-    """Where a pod leaves its in-memory checkpoint of that step."""
+    """The file in which a pod leaves its in-memory checkpoint of that step."""
     return directory / f"{_LAST_COPY}{step:010d}"
 
 
 def half_of(path: Path) -> Path:
-    """What such a file is called until it is whole."""
+    """Its name while it is incomplete."""
     return path.with_name(f".{path.name}")
 
 
 def whole_last_copies(directory: Path) -> list[Path]:
-    """Those that pods have left, the newest first."""
+    """The complete ones that pods have left, the newest first."""
     return sorted(directory.glob(f"{_LAST_COPY}*"), reverse=True)
 
 
 def last_copies(directory: Path) -> list[Path]:
-    """The same, and what is left of those that were never whole."""
+    """The same, with incomplete ones."""
     return [*whole_last_copies(directory), *directory.glob(f".{_LAST_COPY}*")]
 
 
 def step_of(name: str) -> int:
-    """Of a checkpoint, or a last copy."""
+    """The step of a checkpoint, or of a last copy."""
     return int(name.rpartition("-")[2])

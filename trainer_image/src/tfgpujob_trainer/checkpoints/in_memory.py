@@ -1,4 +1,6 @@
-"""In-memory checkpoints, as the training process writes and reads them: whatever one in storage holds, by its names."""
+"""In-memory checkpoints, as the training process writes and reads them: the same content, by the same names, as in
+storage.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,16 @@ from tfgpujob_trainer.model.variables import reader
 
 Say = Callable[[str], None]
 State = tuple[Mapping[str, Any], Sequence[np.ndarray]]
-"""What a checkpoint says, and the state of its metrics."""
+"""State of the run, and of its metrics."""
 
 _LENGTH = struct.Struct("<Q")
 _OF_THE_ROOM = 0.5
-"""Two copies may take this share of the memory that is free when the first is made."""
+"""Share of the free memory at the first copy that two copies may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """One of them."""
+    """One in-memory checkpoint."""
 
     step: int
     state: Mapping[str, Any]
@@ -50,7 +52,9 @@ class InMemory:
 
 
 class InMemoryCheckpoints:
-    """Those of one run. `of` tells several runs of a process apart, as a script's calls of fit() are."""
+    """The in-memory checkpoints of one run. `of` distinguishes the runs of a process, such as a script's calls of
+    fit().
+    """
 
     def __init__(self, file: MemoryFile, variables: Mapping[str, Any], *, of: str, say: Say) -> None:
         self._file, self._of, self._say = file, of, say
@@ -62,15 +66,17 @@ class InMemoryCheckpoints:
         self._cost = 0.0
 
     def may_follow_step(self) -> bool:
-        """Whether this process can afford one at the end of the step that begins now. To be asked before each step."""
+        """True if a copy at the end of the step that begins now costs this process little enough. Call it before each
+        step.
+        """
         return not self.on or self._pace.begin_step(time.monotonic())
 
     def cost(self, seconds: float) -> None:
-        """So much time the next one has cost before `save`."""
+        """The preparation of the next copy has taken this long."""
         self._cost = seconds
 
     def save(self, step: int, state: Callable[[], State]) -> None:
-        """Copy everything; training goes on when that is done. Without room for it this is said, and never done."""
+        """Copy everything; training continues afterwards. Without enough memory this is logged, and not tried again."""
         began, self._cost = time.monotonic() - self._cost, 0.0
         record, metrics = state()
         values = self._read() + [np.asarray(value, order="C") for value in metrics]
@@ -103,7 +109,7 @@ class InMemoryCheckpoints:
                 yield value.reshape(-1).view(np.uint8)
 
     def _arrays(self, values: Sequence[np.ndarray]) -> str:
-        """Name, type and shape of each, as JSON; mostly as they were."""
+        """Name, type and shape of each, as JSON; usually unchanged."""
         kinds = [(value.dtype, value.shape) for value in values]
         if self._described[0] != kinds:
             names = [*self._names, *(f"metrics/{i:04d}" for i in range(len(values) - len(self._names)))]

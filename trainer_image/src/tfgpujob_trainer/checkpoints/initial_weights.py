@@ -1,4 +1,4 @@
-"""`initialWeights`: what a new run starts from. A run that resumes has its own checkpoint and does not look at it."""
+"""`initialWeights`: what a new run starts from. A run that resumes uses its own checkpoint instead."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Say = Callable[[str], None]
 def load_initial_weights(
     where: str, model: keras.Model, peers: Peers, say: Say, *, new_layers: Sequence[str] = ()
 ) -> None:
-    """Give the model the weights that are at `where`, on every worker: the chief reads and sends them.
+    """Load the weights at `where` into the model on every worker: the chief reads and broadcasts them.
 
-    `where` is a .keras or .weights.h5 file, a checkpoint, or the output directory of another run, of which the
-    newest whole checkpoint counts. `new_layers`, by glob, keep the weights that the model has, and all others are
-    looked up by name. Raises ConfigError, on the chief, if they are not there or do not fit.
+    `where` is a .keras or .weights.h5 file, a checkpoint, or the output directory of another run, whose newest complete
+    checkpoint is used. `new_layers`, by glob, keep the model's weights; all others are found by name. Raises
+    ConfigError, on the chief, if they are missing or do not fit.
     """
     values, how = _read_at(where, model, new_layers, say) if peers.is_chief else (None, "")
     for index, variable in enumerate(model.weights):
@@ -67,8 +67,8 @@ def _read(path: Path, model: keras.Model, new_layers: Sequence[str], say: Say) -
             _of_checkpoint_by_name(found, path, model, new_layers) if new_layers else _of_checkpoint(found, path, model)
         )
     weights = {id(variable) for variable in model.weights}
-    # These files hold the optimizer and the random seeds of the other run too. Keras sets both factors of a LoRA
-    # adapter to zero when it loads, and then neither has a gradient: it goes on from those that the model has.
+    # These files also contain the optimizer and the random seeds of the other run. Keras sets both factors of a LoRA
+    # adapter to zero when it loads, and then neither has a gradient: the adapter keeps the model's factors.
     keep = [v for v in variables_to_save(model).values() if id(v) not in weights] + _adapters(model)
     others = [(v, local_value(v)) for v in keep]
     try:
@@ -84,7 +84,7 @@ def _read(path: Path, model: keras.Model, new_layers: Sequence[str], say: Say) -
 
 
 def _load(path: Path, model: keras.Model, new_layers: Sequence[str]) -> str:
-    """As Keras loads a file; by name with new layers, and to tell which others do not fit."""
+    """Load a file as Keras does; by name with new layers, and to find out which others do not fit."""
     if not new_layers:
         try:
             model.load_weights(path)
@@ -97,7 +97,9 @@ def _load(path: Path, model: keras.Model, new_layers: Sequence[str]) -> str:
 
 
 def _adapters(model: keras.Model) -> list[Any]:
-    """The factors of the model's LoRA adapters. A file never has any: Keras merges them into the weights it saves."""
+    """The factors of the model's LoRA adapters. A file never has any, because Keras merges them into the saved
+    weights.
+    """
     layers = model._flatten_layers()  # noqa: SLF001 (Keras shows only the layers of a Model)
     return [
         variable
@@ -135,7 +137,7 @@ def _of_checkpoint(found: Saved, path: Path, model: keras.Model) -> tuple[list[n
             raise ConfigError(
                 f"trainer.initialWeights: variable {name} has shape {shape} in {path} and "
                 f"{list(variable.shape)} in the model",
-                "use weights of a model with the same layers, or name the layers that are to begin anew in newLayers",
+                "use weights of a model with the same layers, or name the new layers in newLayers",
             )
         values.append(array.astype(local_value(variable).dtype))
     return values, ""

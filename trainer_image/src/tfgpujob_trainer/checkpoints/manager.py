@@ -1,4 +1,4 @@
-"""Saves the whole state of a run and restores it: the chief reads and broadcasts, so all workers agree bit for bit."""
+"""Saves and restores the whole state of a run. The chief reads and broadcasts, so all workers are bit-identical."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NEW_OUTPUT = "give the job an output of its own (output.subPath in its claim), 
 
 
 class CheckpointManager:
-    """Saves and restores the variables of a run in a Store, as tf.train.CheckpointManager does those of a Checkpoint.
+    """Saves the variables of a run in a Store and restores them, like tf.train.CheckpointManager.
 
-    `identity` holds what must not change between two starts, by the names that an error message shows;
-    `config` what may, and is then said. `start` prepares a run that has no checkpoint yet. `published` is told of each
-    checkpoint: its directory, its step, and how many seconds it took from the end of the step.
+    `identity` has what must not change between two starts, by the names for an error message; `config` what may, with a
+    log line. `start` prepares a run without a checkpoint. `published` is called for each checkpoint with its directory,
+    its step, and the seconds since the end of the step.
     """
 
     def __init__(
@@ -54,43 +54,43 @@ class CheckpointManager:
         self._rates = {n: float(local_value(v)) for n, v in variables.items() if n.endswith("/learning_rate")}
 
     def save(self, peers: Peers, step: int, state: Mapping[str, Any], metrics: Sequence[np.ndarray]) -> None:
-        """Copy everything, and let the chief write it while training goes on; first waits for the save before it.
+        """Copy everything, and let the chief write it while training continues; waits for the previous save first.
 
-        What is not published when the process is killed does not exist; the checkpoint before it does.
+        A checkpoint that is not published when the process is killed does not exist; the previous one does.
         """
         self.wait()
         if not peers.is_chief:
             return
         began = time.monotonic()
-        # A copy of its own: what NumPy shows may be the variable's memory, which the next step changes.
+        # A real copy: NumPy may show the variable's memory, which the next step changes.
         arrays = {name: np.array(value) for name, value in zip(self._variables, self._read(), strict=True)}
         arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
         self._writing = self._writer.submit(self._write, began, step, arrays, self._record(state))
 
     @property
     def writing(self) -> bool:
-        """Whether the last save is still being written here, so that another would have to wait."""
+        """True while the last save is being written here, so that another would have to wait."""
         return self._writing is not None and not self._writing.done()
 
     @property
     def in_memory(self) -> bool:
-        """Whether `save_in_memory` can be called."""
+        """True if `save_in_memory` can be called."""
         return self._in_memory is not None and self._in_memory.on
 
     def in_memory_may_follow_step(self) -> bool:
-        """Whether `save_in_memory` costs this process little enough when the step that begins now is done.
+        """True if `save_in_memory` after the step that begins now costs this process little enough.
 
-        To be asked before each step.
+        Call it before each step.
         """
         return self._in_memory is None or self._in_memory.may_follow_step()
 
     def in_memory_cost(self, seconds: float) -> None:
-        """So much time the next `save_in_memory` has cost already, where training had to pause for it."""
+        """The next `save_in_memory` has already cost this time, for which training paused."""
         if self._in_memory is not None:
             self._in_memory.cost(seconds)
 
     def save_in_memory(self, step: int, state: Callable[[], State]) -> None:
-        """Copy everything into the memory of this pod, where it outlives this process."""
+        """Copy everything into the memory of this pod, where it outlives the process."""
         assert self._in_memory is not None
 
         def record() -> State:
@@ -105,7 +105,7 @@ class CheckpointManager:
             self._store.forget(newer_than)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Return when nothing is being written; raises what kept the last save from being published.
+        """Return when nothing is being written; raises the error of the last save, if it was not published.
 
         Raises TimeoutError if that takes longer than `seconds`.
         """
@@ -120,9 +120,8 @@ class CheckpointManager:
     def restore(self, peers: Peers) -> tuple[dict[str, Any], list[np.ndarray]] | None:
         """Restore the chief's newest checkpoint everywhere; its state and metrics, or None if there is none.
 
-        Of memory or of storage. The chief alone reads and sends, so all workers agree, also when the directory is not
-        shared.
-        Raises ConfigError if the checkpoint does not fit the model, the data or the batch size.
+        From memory or storage. Only the chief reads, so all workers agree even if the directory is not shared. Raises
+        ConfigError if the checkpoint does not fit the model, the data or the batch size.
         """
         saved = self._newest() if peers.is_chief else None
         arrays = {} if saved is None else saved.arrays()
@@ -173,7 +172,7 @@ class CheckpointManager:
                 self._say(f"changed since the checkpoint: {name} was {state['config'].get(name)}, is {value}")
 
     def _keeps_new_rate(self, name: str, state: Mapping[str, Any]) -> bool:
-        """A learning rate that the code or the params set anew wins over the saved one."""
+        """True for a learning rate that the code or the params have changed: it takes precedence over the saved one."""
         rate = self._rates.get(self._names[place(name)])
         if rate is None or state["learningRates"].get(name) == rate:
             return False

@@ -1,9 +1,9 @@
-"""In-memory checkpoints: a file in the memory of a pod that outlives the training process. Imports no TensorFlow.
+"""In-memory checkpoints: a file in the memory of a pod that outlives the training process. Does not import TensorFlow.
 
-The supervisor makes the file and keeps its descriptor; the training process writes to it. It has no name, and is gone
-with the pod. There are two slots, and the older one is written, so that one is whole whenever the writer is killed. A
-slot counts only with its mark, which is taken away before the first byte and put there after the last. Nobody maps the
-file: a process that crashes can't scribble over it, and one that finds no memory gets an error in place of SIGBUS.
+The supervisor creates the file and keeps its descriptor; the training process writes to it. It has no name, and is
+deleted with the pod. There are two slots, and the older one is written, so that one is complete whenever the writer is
+killed. A slot counts only with its mark, which is removed before the first byte and written after the last. The file is
+not mapped: a process that crashes can't overwrite it, and one that finds no memory gets an error instead of SIGBUS.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import Any
 FD_VARIABLE = "TFGPU_TRAINER_MEMORY_FD"
 
 _SLOTS = (0, 1 << 40)
-"""Where each begins; the file is sparse."""
+"""Offset of each; the file is sparse."""
 _MARK = struct.Struct("<QQQ")
-"""How many were written before it, its step, its bytes; followed by their CRC-32."""
+"""Sequence number, step, size; followed by their CRC-32."""
 _CHECKSUM = struct.Struct("<I")
 _CONTENT = 4096
 _CHUNK = 1 << 20
 _AT_ONCE = 512
-"""Parts of one write; the kernel takes 1,024."""
+"""Buffers in one write; the kernel accepts 1,024."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A whole in-memory checkpoint: the state after `step`, `size` bytes."""
+    """A complete in-memory checkpoint: the state after `step`, `size` bytes."""
 
     step: int
     size: int
@@ -40,7 +40,7 @@ class Copy:
 
 
 class MemoryFile:
-    """The file. One process writes at a time, and who reads does so when the writer has ended."""
+    """The file. One process writes at a time, and is read when it has ended."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -52,17 +52,17 @@ class MemoryFile:
 
     @classmethod
     def from_environment(cls) -> MemoryFile | None:
-        """The one that the supervisor handed over."""
+        """The file that the supervisor passed on."""
         descriptor = os.environ.get(FD_VARIABLE)
         return cls(int(descriptor)) if descriptor else None
 
     @property
     def allocated(self) -> int:
-        """Bytes of memory that it takes."""
+        """Bytes of memory that it uses."""
         return os.fstat(self.descriptor).st_blocks * 512
 
     def newest(self) -> Copy | None:
-        """The one that was written last, of those that are whole."""
+        """The last one that was written completely."""
         return max(self._whole(), key=lambda copy: copy.number, default=None)
 
     def write(self, step: int, parts: Iterable[Any]) -> None:
@@ -78,7 +78,7 @@ class MemoryFile:
         os.pwrite(self.descriptor, mark + _CHECKSUM.pack(zlib.crc32(mark)), _SLOTS[slot])
 
     def keep(self, newest: int | None) -> None:
-        """Forget whatever is of a later step than `newest`; all, if that is None."""
+        """Delete those of later steps than `newest`; all, if that is None."""
         for copy in self._whole():
             if newest is None or copy.step > newest:
                 self._empty(copy.slot)
@@ -95,12 +95,12 @@ class MemoryFile:
             yield self.read(copy, at, min(_CHUNK, copy.size - at))
 
     def replace(self, other: MemoryFile) -> None:
-        """Become what `other` is, under the same descriptor; `other` is closed."""
+        """Take over the content of `other` under the same descriptor; `other` is closed."""
         os.dup2(other.descriptor, self.descriptor, inheritable=False)
         other.close()
 
     def close(self) -> None:
-        """Give the memory back, if no other process has it."""
+        """Free the memory, if no other process has it."""
         os.close(self.descriptor)
 
     def _whole(self) -> list[Copy]:

@@ -1,7 +1,7 @@
 """A copy of the checkpoints and of the model in an object store, by an fsspec URL such as s3://bucket/run.
 
-Object stores know no rename and no directory that appears at once, so a checkpoint is complete on the local disk first.
-Then its files are copied, COMMIT last; a checkpoint without COMMIT does not exist there either.
+Object stores have no rename and no directory that appears atomically, so a checkpoint is completed on the local disk
+first. Then its files are copied, COMMIT last; a checkpoint without COMMIT does not exist there either.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def object_store(url: str | None, say: Say) -> ObjectStore | None:
 
 
 class ObjectStore:
-    """The folder at one URL. Raises ConfigError for a URL that cannot be used, OSError for trouble later."""
+    """The folder at one URL. Raises ConfigError for a URL that can't be used, OSError for later errors."""
 
     def __init__(self, url: str, say: Say) -> None:
         self.url, self._say = url.rstrip("/"), say
@@ -41,7 +41,7 @@ class ObjectStore:
         self._root = root.rstrip("/")
 
     def owner(self) -> Any:
-        """What OWNER.json holds, or None."""
+        """The content of OWNER.json, or None."""
         try:
             return json.loads(self._files.cat_file(self._at("checkpoints/OWNER.json")))
         except (FileNotFoundError, ValueError):
@@ -66,7 +66,7 @@ class ObjectStore:
         return sorted((path.split("/")[-2] for path in found), reverse=True)
 
     def fetch(self, name: str, directory: Path) -> None:
-        """Copy a checkpoint into `directory`, where it appears in one go."""
+        """Copy a checkpoint into `directory`, where it appears atomically."""
         temporary = directory / f".{name}"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -85,19 +85,19 @@ class ObjectStore:
             self._files.rm(folder, recursive=True)
 
     def get(self, name: str, path: Path) -> None:
-        """Copy a file to `path` if it is there."""
+        """Copy a file to `path` if it exists."""
         if self._files.exists(self._at(name)):
             self._files.get_file(self._at(name), str(path))
 
     def put(self, output: Path, name: str) -> None:
-        """Copy a file or folder of the output directory, if it is there."""
+        """Copy a file or folder of the output directory, if it exists."""
         path = output / name
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file():
                 self._files.put_file(str(file), self._at(str(file.relative_to(output))))
 
     def folder(self, name: str) -> ObjectStoreFolder:
-        """A folder of it."""
+        """A folder in it."""
         return ObjectStoreFolder(self._files, self._at(name), f"{self.url}/{name}")
 
     def _at(self, path: str) -> str:
@@ -105,7 +105,7 @@ class ObjectStore:
 
 
 class ObjectStoreFolder:
-    """One folder of an object store, whose objects appear whole: an OutputFolder of predict/parts.py."""
+    """One folder of an object store, whose objects appear complete: an OutputFolder of predict/parts.py."""
 
     def __init__(self, files: Any, path: str, url: str) -> None:
         self._files, self._path, self._url = files, path, url
@@ -116,7 +116,7 @@ class ObjectStoreFolder:
         return self._url
 
     def names(self) -> set[str]:
-        """The objects that are there."""
+        """The existing objects."""
         self._files.invalidate_cache()
         try:
             return {path.rsplit("/", 1)[-1] for path in self._files.ls(self._path, detail=False)}
@@ -124,22 +124,22 @@ class ObjectStoreFolder:
             return set()
 
     def read(self, name: str) -> bytes:
-        """What is in an object."""
+        """The content of an object."""
         return bytes(self._files.cat_file(f"{self._path}/{name}"))
 
     def create(self, name: str, content: bytes) -> None:
-        """A condition of the request, where the store knows such."""
+        """A conditional request, if the store supports it."""
         self._files.pipe_file(f"{self._path}/{name}", content, mode="create")
 
     def replace(self, name: str, content: bytes) -> None:
-        """Objects are written in one go, or not at all."""
+        """Objects are written completely, or not at all."""
         self._files.pipe_file(f"{self._path}/{name}", content)
 
     def remove(self, names: Collection[str]) -> None:
-        """In one request, where the store knows such."""
+        """In one request, if the store supports it."""
         if names:
             with contextlib.suppress(FileNotFoundError):
                 self._files.rm([f"{self._path}/{name}" for name in names])
 
     def sweep(self, starts: Collection[str]) -> None:
-        """There is nothing half-written to be seen."""
+        """No incomplete object is visible."""

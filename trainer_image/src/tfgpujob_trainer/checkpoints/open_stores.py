@@ -17,7 +17,7 @@ from tfgpujob_trainer.reporting.log import say
 
 
 def open_stores(output: Path, settings: TrainerConfig, env: Environment, peers: Peers) -> tuple[Store, Store]:
-    """The stores of the newest checkpoints and of the best; says so when the workers do not share the directory."""
+    """The stores of the newest checkpoints and of the best; logs it when the workers do not share the directory."""
     owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart, round=env.round)
     remote = object_store(settings.output.store, say)
     store = store_at(output, remote, owner, keep=settings.checkpoint.keep, say=say)
@@ -42,7 +42,7 @@ def open_stores(output: Path, settings: TrainerConfig, env: Environment, peers: 
 
 
 def is_shared(output: Path, peers: Peers) -> bool:
-    """Whether every worker sees a file that the chief writes."""
+    """True if every worker sees a file that the chief writes."""
     token = peers.broadcast_from_chief(f".shared-{time.time_ns()}".encode()).decode()
     probe = output / "checkpoints" / token
     if peers.is_chief:

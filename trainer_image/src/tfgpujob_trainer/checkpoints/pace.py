@@ -1,4 +1,4 @@
-"""How often the state is copied to memory: as often as it costs the training thread 1 % of its time. Pure."""
+"""How often the state is copied to memory: such that it takes 1 % of the training thread's time. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from statistics import median
 
 SHARE = 0.01
 _SEEN = 5
-"""Of so many copies and steps the median is what the next is expected to take."""
+"""Number of copies and steps whose median is the expected duration of the next."""
 _MOST = 3
-"""So many times as much as expected a copy counts at most: the machine did something else during it, and that must not
-rule out the next ones."""
+"""A copy counts as at most this multiple of the expected duration: the machine did something else, which must not
+prevent the next ones."""
 
 
 class Pace:
-    """Says before a step whether a copy may be made at its end. Times are seconds of one monotonic clock."""
+    """Decides before a step whether a copy may follow it. Times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self._costs: deque[float] = deque(maxlen=_SEEN)
@@ -24,7 +24,7 @@ class Pace:
         self._warm = False
 
     def begin_step(self, now: float) -> bool:
-        """Whether a copy may be made when the step that begins now is done, if it takes as long as the last ones."""
+        """True if a copy may follow the step that begins now, if it takes as long as the last ones."""
         if self._began is not None:
             self._steps.append(now - self._began)
         self._began = now
@@ -36,6 +36,6 @@ class Pace:
         if self._warm:
             self._costs.append(ended - began)
             cost = min(ended - began, _MOST * median(self._costs))
-            # What was made too early, since the step was shorter than expected, is made up for.
+            # Compensates for a copy that was made too early, because the step was shorter than expected.
             self._due = max(ended, self._due) + cost * (1 - SHARE) / SHARE
         self._warm = True

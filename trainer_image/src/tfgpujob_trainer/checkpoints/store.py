@@ -7,7 +7,7 @@
     checkpoints/last-copy-0000000123           the memory of a pod that is gone (supervise/last_copy.py)
     checkpoints/COMPLETED.json                 the summary of a finished run
 
-`tf.train.Checkpoint(model=...)` leaves the state of SeedGenerators out, so every variable is written by name.
+`tf.train.Checkpoint(model=...)` omits the state of SeedGenerators, so every variable is written by name.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class Saved:
     state: Mapping[str, Any]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every variable by name, in the order of the names: TensorFlow lists them in any."""
+        """Every variable by name, sorted: TensorFlow lists them in any order."""
         reader = tf.train.load_checkpoint(str(self.path / _PREFIX))
         return {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
 
 
 class Store:
-    """The checkpoints directory of one run. Only the chief saves."""
+    """The checkpoint directory of one run. Only the chief saves."""
 
     def __init__(self, output: Path, owner: Owner, *, keep: int, say: Say) -> None:
         self.directory = output / "checkpoints"
         self._owner, self._keep, self._say = owner, keep, say
 
     def take_ownership(self) -> None:
-        """Become the only writer; raises FencedError if a newer attempt already is."""
+        """Become the only writer; raises FencedError if a newer attempt is it already."""
         self.directory.mkdir(parents=True, exist_ok=True)
         current = self._current_owner()
         if current is not None and self._owner.is_older_than(current):
@@ -68,13 +68,13 @@ class Store:
         replace_file(self.directory / "OWNER.json", json.dumps(self._owner.to_json()))
 
     def latest(self, newer_than: int = -1) -> Saved | None:
-        """The newest checkpoint after that step that is whole; says aloud when a newer one is not."""
+        """The newest complete checkpoint after that step; logs it when a newer one is incomplete."""
         return _first_whole((path for path in self._committed() if step_of(path.name) > newer_than), self._say)
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str) -> Path:
         """Write and publish a checkpoint, then delete the oldest beyond `keep`.
 
-        Raises FencedError, having published nothing, if another attempt took the directory over.
+        Raises FencedError before publishing if another attempt has taken the directory over.
         """
         self._check_owner()
         path = self.directory / f"step-{step:010d}"
@@ -83,15 +83,15 @@ class Store:
             self._write(path, step, arrays, state, run)
         except (OSError, tf.errors.OpError):
             if self._current_owner() == self._owner:
-                # On a full disk half a checkpoint would take the room of the next one.
+                # On a full disk an incomplete checkpoint would take the space of the next one.
                 _remove(path)
             raise
-        # Newer ones are damaged, or this run would have gone on from them; they don't count.
+        # Newer ones are damaged, or this run would have continued from them; they don't count.
         for old in [one for one in self._committed() if step_of(one.name) <= step][self._keep :]:
             _remove(old)
         for half in [one for one in self.directory.glob("step-*") if step_of(one.name) < step]:
             if not (half / COMMIT).exists():
-                # Whoever was killed while he wrote it is gone: who writes now is alone.
+                # Its writer was killed: there is only one writer.
                 _remove(half)
         self._remove_last_copies(lambda of: of <= step)
         return path
@@ -146,14 +146,14 @@ class Store:
 
 
 class CopiedStore(Store):
-    """A store whose checkpoints are in an object store too, so that they outlive the local disk."""
+    """A store whose checkpoints are also copied to an object store, so that they outlive the local disk."""
 
     def __init__(self, output: Path, owner: Owner, *, keep: int, say: Say, remote: ObjectStore) -> None:
         super().__init__(output, owner, keep=keep, say=say)
         self._remote = remote
 
     def latest(self, newer_than: int = -1) -> Saved | None:
-        """The newest whole checkpoint, here or there; one that is only there is fetched."""
+        """The newest complete checkpoint, in either place; one that is only in the object store is fetched."""
         names = {path.name for path in self._committed()} | set(self._remote.checkpoints())
         for name in sorted(names, reverse=True):
             if step_of(name) <= newer_than:
@@ -166,7 +166,7 @@ class CopiedStore(Store):
         return None
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str) -> Path:
-        """Save here, then there; raises OSError if the object store does not take it."""
+        """Save in both places; raises OSError if the object store refuses it."""
         path = super().save(step, arrays, state, run)
         self._remote.publish(path)
         for old in [name for name in self._remote.checkpoints() if step_of(name) <= step][self._keep :]:
@@ -174,14 +174,14 @@ class CopiedStore(Store):
         return path
 
     def forget(self, newer_than: int) -> None:
-        """Delete the checkpoints after that step, here and there."""
+        """Delete the checkpoints after that step in both places."""
         super().forget(newer_than)
         for name in self._remote.checkpoints():
             if step_of(name) > newer_than:
                 self._remote.remove(name)
 
     def take_ownership(self) -> None:
-        """Become the only writer, here and there."""
+        """Become the only writer in both places."""
         super().take_ownership()
         self._remote.own(self._owner.to_json())
 
@@ -198,28 +198,30 @@ def store_at(output: Path, remote: ObjectStore | None, owner: Owner, *, keep: in
 
 
 def newest(path: Path, say: Say) -> Saved | None:
-    """The checkpoint at `path`, or the newest whole one of the run whose output directory `path` is."""
+    """The checkpoint at `path`, or the newest complete one if `path` is the output directory of a run."""
     return _first_whole([path] if (path / COMMIT).exists() else committed(path / "checkpoints"), say)
 
 
 def variables_to_save(model: keras.Model, captured: Sequence[Any] = ()) -> dict[str, Any]:
-    """Every variable of the model but its metrics' (weights, statistics, SeedGenerators), its optimizers', and more."""
+    """Every variable of the model except its metrics' (weights, statistics, SeedGenerators), its optimizers', and
+    `captured`.
+    """
     metrics = {id(v) for v in model.metrics_variables}
     own = [v for v in model.variables if id(v) not in metrics]
     named, names = _named("model", own) | _named("plain", [*plain_variables(model), *captured]), {id(v) for v in own}
     for where, optimizer in optimizers_of(model).items():
-        held = [v for v in optimizer.variables if id(v) not in names]  # one that wraps another shows the other's too
+        held = [v for v in optimizer.variables if id(v) not in names]  # one that wraps another has the other's too
         names |= {id(v) for v in held}
         named |= _named(where, held)
     return named
 
 
 def place(name: str) -> str:
-    """The name of a saved variable in any process.
+    """The name of a saved variable, the same in any process.
 
-    Keras numbers layers and optimizers that have no name of their own by how many this process has made before, and a
-    script that resumes makes others than one that begins. `optimizer/0000/adam_3/iteration` is
-    `optimizer/0000/adam/iteration`; the position, which comes first, keeps variables apart.
+    Keras numbers unnamed layers and optimizers by how many this process has created, and a resumed script creates
+    others than a new one. `optimizer/0000/adam_3/iteration` is `optimizer/0000/adam/iteration`; the position, which
+    comes first, distinguishes variables.
     """
     return _NUMBER_OF_KERAS.sub("", name)
 

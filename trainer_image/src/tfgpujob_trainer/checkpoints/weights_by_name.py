@@ -1,7 +1,7 @@
-"""Weights by the names of their layers, and by shape: how a new head gets on an old model.
+"""Loads weights by the names of their layers and by shape, for a new head on an old model.
 
-Keras matches a file's weights by the places of the layers among each other, which a new head changes. A file has each
-layer's name beside its weights, so the weights of the model are written, the old ones put in their places, and read.
+Keras matches a file's weights by the order of the layers, which a new head changes. A file has each layer's name with
+its weights, so the model's weights are written to a file, replaced by the old ones, and read.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tfgpujob_trainer.contract.text import counted, did_you_mean
 
 _SHOWN = 5
 _SEEDS = "seed_generator"
-"""What Keras calls the state of random numbers, which is no weight."""
+"""Keras' name for the state of random numbers, which is no weight."""
 
 
 def load_by_name(path: Path, model: keras.Model, new_layers: Sequence[str]) -> str:
-    """Load a .keras or .weights.h5 file but for `new_layers`, globs; what to say of it.
+    """Load a .keras or .weights.h5 file except `new_layers`, which are globs; returns a log line.
 
-    Raises ConfigError if another weight of the model is not there, or has another shape.
+    Raises ConfigError if another weight of the model is missing, or has another shape.
     """
     with tempfile.TemporaryDirectory(prefix="tfgpu-weights-") as folder:
         own = Path(folder, "own.weights.h5")
@@ -51,9 +51,9 @@ def load_by_name(path: Path, model: keras.Model, new_layers: Sequence[str]) -> s
 def taken_over(
     wanted: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]], new_layers: Sequence[str], where: str
 ) -> list[str]:
-    """Which weights the model takes from `where`: all but those of new layers. Names are layer/…/weight.
+    """The weights that the model takes from `where`: all except those of new layers. Names are layer/…/weight.
 
-    Raises ConfigError unless each is there with its shape, and each glob names a layer.
+    Raises ConfigError unless each exists with its shape, and each glob matches a layer.
     """
     layers = {name: name.split("/")[:-1] for name in wanted}
     for glob in new_layers:
@@ -71,7 +71,7 @@ def taken_over(
         names = json.dumps(list(dict.fromkeys(layers[name][-1] for name in missing if layers[name]))[:_SHOWN])
         raise ConfigError(
             f"trainer.initialWeights: {where} does not fit the model, which has {', '.join(shapes[:_SHOWN])}{more}",
-            f"use weights of a model with the same layers, or set newLayers: {names} if these are to begin anew",
+            f"use weights of a model with the same layers, or set newLayers: {names} if these are new",
         )
     if not taken:
         raise ConfigError(f"trainer.newLayers is {json.dumps(list(new_layers))}, every layer", "remove initialWeights")
@@ -79,11 +79,11 @@ def taken_over(
 
 
 def said(taken: Sequence[str], wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """`: 4 weights by name; out begins anew; not used: head`."""
+    """`: 4 weights by name; out is new; not used: head`."""
     new = _layers(set(wanted) - set(taken))
     unused = _layers(set(found) - set(taken))
     parts = [f": {counted(len(taken), 'weight')} by name"]
-    parts += [f"{', '.join(new)} begin{'s' if len(new) == 1 else ''} anew"] if new else []
+    parts += [f"{', '.join(new)} {'is' if len(new) == 1 else 'are'} new"] if new else []
     parts += [f"not used: {', '.join(unused)}"] if unused else []
     return "; ".join(parts)
 
@@ -100,7 +100,7 @@ def _opened(path: Path) -> Any:
 
 
 def _datasets(file: Any) -> dict[str, Any]:
-    """The weights by the names of the layers that they are in, and their number there."""
+    """The weights by the names of their layers, and their index in these."""
     found: dict[str, Any] = {}
 
     def look(group: Any, names: tuple[str, ...], *, top: bool = False) -> None:
