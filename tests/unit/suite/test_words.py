@@ -21,6 +21,7 @@ CLEAN = (
             "advise",
             "checkpoints",
             "contract",
+            "own_loop",
             "predict",
             "reporting",
             "supervise",

@@ -1,1 +1,1 @@
-"""What the operator asks of a program, for training loops written by hand: `import tfgpujob_trainer as tfgpu`."""
+"""Functions for training loops written by hand that run as a job: `import tfgpujob_trainer as tfgpu`."""

@@ -1,4 +1,4 @@
-"""Checkpoints of a training loop's own objects, written, published and fenced as the trainer's are."""
+"""Checkpoints of a training loop's own objects, written, published and fenced like the trainer's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tfgpujob_trainer.train.assemble import published
 
 
 class Checkpoint:
-    """All variables of some objects, by the step after which they were saved. Every worker must make every call."""
+    """All variables of some objects, by the step after which they were saved. Every worker must call every method."""
 
     def __init__(self, task: Task, directory: Path, keep: int, objects: Mapping[str, Any]) -> None:
         self._task, env = task, task.env
@@ -41,7 +41,7 @@ class Checkpoint:
         )
 
     def restore(self) -> int:
-        """Give all variables the values of the newest whole checkpoint; the step it was saved after, 0 without one."""
+        """Restore all variables from the newest complete checkpoint; returns its step, 0 without one."""
         restored = self._manager.restore(self._task.peers)
         if restored is None:
             return 0
@@ -61,14 +61,16 @@ class Checkpoint:
 
 
 class _Plain:
-    """A tf.Variable as Keras has its own."""
+    """A tf.Variable with the interface of Keras' variables."""
 
     def __init__(self, variable: Any) -> None:
         self.value, self.shape, self.assign = variable, variable.shape, variable.assign
 
 
 def named(objects: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables of these objects by names that are the same at each start. Raises ConfigError if one has none."""
+    """The variables of these objects by names that are the same at each start. Raises ConfigError if one has no such
+    name.
+    """
     found: dict[str, Any] = {}
     for name, value in objects.items():
         variables = list(_variables(value))

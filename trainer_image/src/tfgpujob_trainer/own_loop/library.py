@@ -1,4 +1,4 @@
-"""The functions of `import tfgpujob_trainer as tfgpu`. Each does without the others; none is needed to run in a pod."""
+"""The functions of `import tfgpujob_trainer as tfgpu`. Each works without the others; none is required in a pod."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def _reporter() -> Reporter:
 
 @explained
 def strategy() -> tf.distribute.Strategy:
-    """The job's tf.distribute strategy, the same at each call; to be called before anything else of TensorFlow.
+    """The job's tf.distribute strategy, the same at each call; call it before any other function of TensorFlow.
 
-    It takes the GPUs that were granted, with the memory that spec.gpu says, waits for the other workers' names, and
-    listens to SIGTERM, which TensorFlow would swallow. Outside of a job it is that of one device.
+    It uses the granted GPUs with the memory limit of spec.gpu, waits until the other workers' names resolve, and
+    handles SIGTERM, which TensorFlow would swallow. Outside a job it is the strategy of one device.
     """
     return _task().strategy
 
@@ -37,8 +37,8 @@ def strategy() -> tf.distribute.Strategy:
 def shard(dataset: tf.data.Dataset) -> Any:
     """This worker's share of each batch of a dataset: its batches are the global ones, the same on every worker.
 
-    To be iterated by `for`, each element an argument of strategy.run(). After a resume let the dataset skip() the
-    batches that were trained on.
+    Iterate it with `for`, and pass each element to strategy.run(). After a resume, skip() the batches that were trained
+    before.
     """
     return _task().shard(dataset)
 
@@ -47,8 +47,8 @@ def shard(dataset: tf.data.Dataset) -> Any:
 def checkpoint(directory: str | Path, /, *, keep: int = 3, **objects: Any) -> Checkpoint:
     """Checkpoints of these objects in a directory: models, built optimizers, variables, or lists of them.
 
-    The first worker writes and reads, and tells the others, so the directory need not be shared. A newer start of the
-    job takes it over; an older one that still runs ends at its next save.
+    The first worker writes, reads and broadcasts, so the directory need not be shared. A newer start of the job takes
+    it over; an older one that still runs ends at its next save.
     """
     return Checkpoint(_task(), Path(directory), keep, objects)
 
@@ -63,17 +63,17 @@ def report(
     examples: int | None = None,
     **metrics: Any,
 ) -> None:
-    """A step is done: for GET /progress, and every 10 s for the log. Numbers are read once a second at most.
+    """Report a completed step: for GET /progress, and every 10 s for the log. Numbers are read at most once a second.
 
-    `steps`: of all; `examples`: the rows of a step, by which the speed is told; `metrics`: other numbers for the log.
+    `steps`: the total; `examples`: the rows of a step, for the speed; `metrics`: other numbers for the log.
     """
     _reporter().report({"step": step, "steps": steps, "epoch": epoch, "epochs": epochs}, loss, examples, metrics)
 
 
 @explained
 def should_stop() -> bool:
-    """Whether a worker was asked to stop, by SIGTERM: then save, and leave with exit code 143.
+    """True if a worker was asked to stop, by SIGTERM: then save, and exit with code 143.
 
-    All workers hear it at the same call, so each must call it equally often. It is a small all-reduce.
+    All workers get True at the same call, so each must call it equally often. It is a small all-reduce.
     """
     return _task().should_stop()

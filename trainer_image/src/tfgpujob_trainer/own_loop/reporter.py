@@ -1,4 +1,4 @@
-"""Steps that a training loop reports: to /progress at once, to the log now and then."""
+"""Steps that a training loop reports: to /progress at once, to the log periodically."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tfgpujob_trainer.reporting.run_status import RunStatus
 
 LOG_SECONDS = 10.0
 READ_SECONDS = 1.0
-"""To read a number from a device is to wait for the step that computes it."""
+"""Reading a number from a device waits for the step that computes it."""
 
 
 class Reporter:
-    """Tells how far the loop is."""
+    """Reports the progress of the loop."""
 
     def __init__(self, run_status: RunStatus, now: Callable[[], float] = time.monotonic) -> None:
         self._run_status, self._now = run_status, now
@@ -47,7 +47,7 @@ class Reporter:
         print(json.dumps({"tfgpu": "progress", "phase": TRAINING, **self._state, "metrics": numbers}), flush=True)
 
     def _speed(self, now: float, step: int, examples: int | None) -> None:
-        """Seconds and examples of a step since the line before; the first step, which traces, counts for none."""
+        """Seconds and examples of a step since the previous line, without the first step, which traces."""
         if self._since is not None and step > self._since[1]:
             seconds = (now - self._since[0]) / (step - self._since[1])
             self._state["stepSeconds"] = seconds

@@ -1,4 +1,6 @@
-"""What a program tells the supervisor that has started it: its status, when SIGTERM may come, and an exception."""
+"""What a program reports to the supervisor that has started it: its status, that it handles SIGTERM, and an
+exception.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from tfgpujob_trainer.reporting.run_status import RunStatus
 
 
 class SupervisedStatus(RunStatus):
-    """What is known is told at once, over the pipe of reporting/heartbeat.py."""
+    """A status that is sent at each update over the pipe of reporting/heartbeat.py."""
 
     def __init__(self, descriptor: int, *, has_peers: bool) -> None:
         super().__init__()
@@ -27,21 +29,21 @@ class SupervisedStatus(RunStatus):
         self.update(phase=STARTING)
 
     def update(self, **known: Any) -> None:
-        """As every status does; and tell it."""
+        """Update the status, and send it."""
         super().update(**known)
         phase, _ = self.silence()
         self._tell({"status": known, "phase": phase, "step": known.get("step") or 0})
 
     def add_point(self, split: str, step: int, values: Mapping[str, Any]) -> None:
-        """Tell it: the supervisor keeps the curves, over all rounds."""
+        """Send it: the supervisor keeps the curves over all rounds."""
         self._tell({"point": [split, step, values]})
 
     def stoppable(self) -> None:
-        """SIGTERM is heard from now on."""
+        """SIGTERM is handled from now on."""
         self._tell({"stoppable": True})
 
     def _explain(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        """What follows an exception that nobody has caught, such as a crash while exiting, does not count."""
+        """Report an uncaught exception. What follows it, such as a crash at exit, does not count."""
         self._report_exception(kind, error, traceback)
         self._tell({"outcome": dataclasses.asdict(classify(error, has_peers=self._has_peers))})
 
@@ -50,6 +52,6 @@ class SupervisedStatus(RunStatus):
 
 
 def new_status(*, has_peers: bool) -> RunStatus:
-    """This process's status: a supervisor's to tell, where there is one."""
-    descriptor = os.environ.pop(FD_VARIABLE, "")  # the pipe is this process's, and not that of one it starts
+    """This process's status, which is sent to its supervisor if it has one."""
+    descriptor = os.environ.pop(FD_VARIABLE, "")  # the pipe is for this process, not for one that it starts
     return RunStatus() if not descriptor else SupervisedStatus(int(descriptor), has_peers=has_peers)

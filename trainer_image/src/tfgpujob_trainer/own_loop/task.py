@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Task:
-    """One process of the job. /progress is answered from the beginning, SIGTERM is heard once there is a strategy."""
+    """One process of the job. /progress is served from the start, SIGTERM is handled once there is a strategy."""
 
     def __init__(self) -> None:
         self.env = environment(os.environ)
@@ -78,7 +78,7 @@ class Task:
 
 
 def explained(function: Callable[..., T]) -> Callable[..., T]:
-    """`function`, whose errors say the fix too, where Python prints them."""
+    """`function` with errors that include the fix when Python prints them."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> T:
