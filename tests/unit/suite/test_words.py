@@ -22,6 +22,7 @@ CLEAN = (
             "checkpoints",
             "contract",
             "own_loop",
+            "parameter_server",
             "predict",
             "reporting",
             "supervise",

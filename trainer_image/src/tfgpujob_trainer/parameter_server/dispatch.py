@@ -21,22 +21,22 @@ BatchIndex = tuple[int, int, int]
 """Split, epoch, and index in the epoch of a batch."""
 
 _PER_WORKER = 4
-"""Batches scheduled for each worker: enough that none is idle while another is slow. It bounds how stale the weights
-of a gradient may be, and how much is computed for nothing when the chief is lost."""
+"""Batches scheduled for each worker: enough that none is idle while another is slow. It limits how stale a gradient's
+weights may be, and how much is computed in vain when the chief is lost."""
 
 _ATTEMPTS = 3
-"""So many workers in a row may be lost with the result of one batch."""
+"""How many workers in a row may be lost with the result of one batch."""
 
 UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
-"""What TensorFlow raises when it can't reach somebody any more."""
+"""TensorFlow's errors for a task that is unreachable."""
 
 
 class Dispatcher:
     """The workers, as the chief sees them.
 
-    A batch whose worker is lost is given to another one: by TensorFlow, or by this if the worker had finished it and
-    its result not yet fetched. So it is computed at least once. A worker whose node is lost does not answer and closes
-    no connection: TensorFlow would wait for a quarter of an hour. Here the oldest batch has a deadline.
+    A batch whose worker is lost is scheduled on another one: by TensorFlow, or here if the worker had finished it and
+    its result was not fetched yet. So it is computed at least once. A worker whose node is lost does not answer and
+    closes no connection, and TensorFlow would wait for a quarter of an hour; here the oldest batch has a deadline.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Dispatcher:
         deadline: float,
         elastic: ElasticWorkers | None = None,
     ) -> None:
-        """With as many workers, or with those that come and go."""
+        """With a fixed number of workers, or with elastic ones."""
         self._elastic = elastic
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._workers, self._deadline = workers, deadline
@@ -64,17 +64,17 @@ class Dispatcher:
 
     @property
     def workers(self) -> int:
-        """How many take batches now; 1 where those that may come and go are all gone for the moment."""
+        """Workers that take batches now; 1 if all elastic ones are gone for the moment."""
         return self._workers if self._elastic is None else max(1, len(self._elastic.present))
 
     @property
     def steady(self) -> tuple[int, ...]:
-        """The indexes of workers that don't go without being lost: of those that come and go, none."""
+        """Indexes of workers that leave only by failure; none if they are elastic."""
         return tuple(range(self._workers)) if self._elastic is None else ()
 
     @property
     def in_flight(self) -> int:
-        """How many batches may be under way."""
+        """Maximum number of batches in flight."""
         return self.workers * _PER_WORKER
 
     def run(
@@ -82,8 +82,8 @@ class Dispatcher:
     ) -> Iterator[tuple[BatchIndex, np.ndarray]]:
         """`function` of every batch, each result once, in the order of the batches.
 
-        When this is exhausted, nothing is under way. Raises PeerLostError if the oldest result does not come in time
-        (the very first has no deadline here: start-up has its own).
+        When this is exhausted, nothing is in flight. Raises PeerLostError if the oldest result is late (the very first
+        has no deadline here: start-up has its own).
         """
         waiting: deque[tuple[BatchIndex, Future[np.ndarray]]] = deque()
         for batch in batches:
@@ -114,7 +114,7 @@ class Dispatcher:
             except UNREACHABLE:
                 if attempts_left == 1:
                     raise
-                # If it was a server and not a worker, TensorFlow takes no more, or fails again.
+                # If a server and not a worker was lost, TensorFlow accepts no more, or fails again.
                 future = self._schedule(function, batch)
             else:
                 break

@@ -1,7 +1,7 @@
-"""Embedding layers that ask a parameter server for the rows they need.
+"""Embedding layers that fetch the rows they need from a parameter server.
 
-Keras reads the whole table and then takes rows of it: under ParameterServer every step would move every table over the
-network.
+Keras reads the whole table and then gathers rows from it: under ParameterServer every step would send every table over
+the network.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import tensorflow as tf
 
 
 def look_up_on_servers(model: keras.Model) -> None:
-    """Let the model's Embedding layers take their rows where the table is. Layers with a `call` of their own stay."""
+    """Make the model's Embedding layers gather rows where the table is. Layers with their own `call` are not
+    changed.
+    """
     for layer in model._flatten_layers():  # noqa: SLF001
         plain = type(layer).call is keras.layers.Embedding.call
         if plain and layer.quantization_mode is None and not layer.lora_enabled:
@@ -21,7 +23,7 @@ def look_up_on_servers(model: keras.Model) -> None:
 
 
 class _Lookup:
-    """Stands in for the `call` of one Embedding layer."""
+    """Replaces the `call` of one Embedding layer."""
 
     def __init__(self, layer: keras.layers.Embedding) -> None:
         self._layer = layer

@@ -1,4 +1,4 @@
-"""Exact evaluation on the workers, or on the chief: each row counts once, also where a batch is computed twice."""
+"""Exact evaluation on the workers, or on the chief: each row counts once, even if a batch is computed twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ServerEvaluator:
         self._built, self._steps, self._dispatcher, self._heartbeat = built, built.steps, dispatcher, heartbeat
 
     def __call__(self, data: Source, _hooks: BatchHooks | None = None) -> dict[str, Any]:
-        """`loss` and the metrics over all rows of the validation or the test split; batches end in no order."""
+        """`loss` and the metrics over all rows of the validation or the test split; batches end in any order."""
         split = VALIDATION if data is self._built.validation else TEST
         batches = evaluation_schedule(self._built.schedule, data).steps_per_epoch
         places = ((split, 0, index) for index in range(batches))
@@ -36,7 +36,7 @@ class ServerEvaluator:
 
 
 def evaluate_on_chief(steps: ServerSteps, data: Source, batch_size: int, heartbeat: Heartbeat) -> dict[str, Any]:
-    """The same of rows that no worker knows, read and computed here, with the variables where they are."""
+    """The same for rows that no worker has: read and computed here, with the variables where they are."""
     plan = Schedule(rows=data.rows, global_batch_size=batch_size, replicas=1, shuffle=False)
     register(ROWS, Rows({TRAIN: Split(numbered(data, "evaluate"), plan)}))
     places = ([number(one, np.int32) for one in (TRAIN, 0, index)] for index in range(plan.steps_per_epoch))

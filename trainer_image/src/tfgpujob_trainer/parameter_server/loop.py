@@ -1,8 +1,8 @@
-"""The chief's training loop: segments of asynchronous steps, with all of them joined between two segments.
+"""The chief's training loop: segments of asynchronous steps, which are joined between two segments.
 
 Joined means that every scheduled step is done and fetched. Only then is a checkpoint made or the model evaluated, so
-both are of one state, and a checkpoint's position says exactly which batches are in it. In-memory checkpoints too; the
-time that workers are idle for their sake counts as theirs, so that they are made less often.
+both have one state, and a checkpoint's position says exactly which batches are in it. The same holds for in-memory
+checkpoints; the time that workers are idle for them counts as their cost, so that they are made less often.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tfgpujob_trainer.train.run import (
 def train_on_workers(
     run: Run[ServerSteps], dispatcher: Dispatcher, env: Environment
 ) -> tuple[Position, dict[str, int]]:
-    """Train to the last step; where that is, and what the summary says besides. See Chief.train."""
+    """Train to the last step; returns the position, and additions to the summary. See Chief.train."""
     variables = variables_to_save(run.built.model)
     wait_for_servers(variables, dispatcher.steady, len(env.servers))
     for line in describe_placement(variables, fetch_limits(len(env.servers))):
@@ -62,15 +62,15 @@ def train_on_workers(
 class Chief:
     """Trains one Run on the workers behind a Dispatcher.
 
-    `repeated` steps have counted twice in the optimizer: their worker was lost between the update and its answer, and
-    another worker took them again. A step of which a lost worker did only a part is not among them.
+    `repeated` steps have been applied twice: their worker was lost between the update and its answer, and another
+    worker repeated them. A step of which a lost worker did only a part is not counted.
     """
 
     def __init__(self, run: Run[ServerSteps], dispatcher: Dispatcher) -> None:
         self._run, self._steps, self._dispatcher = run, run.built.steps, dispatcher
         self.repeated = 0
         self._copies = False
-        """Whether the last batch that was handed out may be followed by an in-memory checkpoint."""
+        """Whether an in-memory checkpoint may follow the last scheduled batch."""
 
     def train(self) -> Position:
         """Train from the last checkpoint, or the beginning, to the last step.
@@ -86,13 +86,13 @@ class Chief:
             wait_for_save(self._run, position)
             end_training(self._run)
         except BaseException as error:
-            # A checkpoint of a step before the trouble is a good one. But TensorFlow may wait for a silent worker in
-            # any operation that it has not run before, writing a file here included.
+            # A checkpoint of a step before the error is valid. But TensorFlow may wait for a silent worker in any
+            # operation that it has not run before, including writing a file here.
             with contextlib.suppress(Exception):
                 self._run.heartbeat.beat(phases.SAVING, position.step)
                 self._run.checkpoints.wait(self._run.config.watchdog.step_seconds / 2)
             if isinstance(error, UNREACHABLE):
-                # A worker's loss does not come this far: its batch goes to another one.
+                # The loss of a worker is handled earlier: its batch is scheduled on another one.
                 raise PeerLostError(
                     "a parameter server was lost, and its variables with it",
                     "it and the chief start again, from the last checkpoint",
@@ -122,7 +122,9 @@ class Chief:
         return batch, position
 
     def _batches(self, position: Position, pauses: Pause) -> Iterator[BatchIndex]:
-        """The batches of a segment, at least one; it ends with the epoch, where something is due, and at a stop."""
+        """The batches of a segment, at least one. A segment ends with the epoch, where something is due, and at a
+        stop.
+        """
         run, every = self._run, self._run.config.checkpoint.every_steps
         for step, index in enumerate(range(position.index, run.built.schedule.steps_per_epoch), position.step + 1):
             self._copies = run.checkpoints.in_memory and run.checkpoints.in_memory_may_follow_step()
@@ -136,7 +138,7 @@ class Chief:
                 return
 
     def _add(self, position: Position, sums: Sums) -> Position:
-        """Count what a step computed."""
+        """Add the result of a step."""
         if not np.isfinite([numerator for numerator, _ in sums.loss]).all():
             raise NotFiniteError(
                 f"the loss of step {position.step} is NaN or infinite",
@@ -147,7 +149,7 @@ class Chief:
         return replace(position, loss=add_loss(position.loss, sums.loss))
 
     def _after_segment(self, batch: GlobalBatch, position: Position) -> Position:
-        """Report, evaluate and save, whatever is due after a segment."""
+        """Report, evaluate and save, as due after a segment."""
         run = self._run
         self._count_repeated(position)
         after_step(run, batch, position, stop=run.stop.set and not run.done(position), copy=self._copies)

@@ -1,4 +1,4 @@
-"""The memory limit of each parameter server, which only its own container knows: the chief fetches it by RPC."""
+"""The memory limit of each parameter server, which only its own container can read: the chief fetches it by RPC."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tfgpujob_trainer.parameter_server.rows import register
 
 _NAME = "tfgpu_memory_limit"
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Of cgroups of version 2 and 1."""
+"""For cgroup v2 and v1."""
 _NONE = 1 << 60
-"""Version 1 has a huge number in the place of none."""
+"""Version 1 has a huge number for no limit."""
 
 
 def limit_of_this_container() -> int:
-    """In bytes; 0 if there is none, or it is not known."""
+    """In bytes; 0 if there is no limit, or it is unknown."""
     for path in _LIMITS:
         text = path.read_text().strip() if path.exists() else ""
         if text.isdigit():
@@ -31,7 +31,7 @@ def register_limit() -> None:
 
 
 def fetch_limits(servers: int) -> dict[str, int]:
-    """Bytes that each parameter server may use, such as `ps-1`; those without a limit are left out."""
+    """Bytes that each parameter server, such as `ps-1`, may use; those without a limit are omitted."""
 
     @tf.function(autograph=False)
     def ask() -> list[tf.Tensor]:

@@ -1,9 +1,9 @@
 """The rows of a batch, read by the worker that computes it.
 
-A step's graph runs on a worker and holds a call of a Python function by its name. The worker has a function of that
-name; the chief sends only split, epoch, index and the seed of the order. So data does not pass through the chief, and a
-batch that is computed again, on whichever worker, has the very same rows. Where a script makes the batches itself, they
-only come one after another: then a worker makes all of them, and leaves out those that others are given.
+A step's graph runs on a worker and calls a Python function by its name. The worker has a function of that name; the
+chief sends only split, epoch, index and the seed of the order. So data does not pass through the chief, and a batch
+that is computed again, on any worker, has the same rows. Batches that a script makes itself only come one after
+another: then a worker makes all of them, and skips those of the others.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ TRAIN, VALIDATION, TEST = range(3)
 
 ROWS = "tfgpu_rows"
 _registered: list[Callable[..., list[Any]]] = []
-"""Keeps the functions alive: the registry has weak references only."""
+"""Keeps the functions alive, because the registry has only weak references."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One split and which of its rows make up a batch."""
+    """One split, and which of its rows make up a batch."""
 
     data: Indexed | Batches
     schedule: Schedule
 
 
 class Rows:
-    """A worker's splits. Several threads may ask."""
+    """A worker's splits. Several threads may call it."""
 
     def __init__(self, splits: Mapping[int, Split]) -> None:
         self._splits = splits
@@ -52,7 +52,7 @@ class Rows:
 
     def __call__(self, split: Any, epoch: Any, index: Any, seed: Any, fingerprint: Any) -> list[np.ndarray]:
         """Every array of batch `index`, then the seconds that reading it took; raises ConfigError if the chief's
-        training rows are others than those here."""
+        training rows differ from those here."""
         began = time.monotonic()
         if bytes(fingerprint).decode() != self._fingerprint:
             raise ConfigError(
@@ -63,7 +63,7 @@ class Rows:
         return [*map(np.asarray, leaves(rows)), np.asarray(time.monotonic() - began)]
 
     def _batch(self, split: int, epoch: int, index: int, seed: int) -> Any:
-        # A later fit() of a script has these rows too, in an order of its own.
+        # A later fit() of a script uses these rows too, in an order of its own.
         data, plan = self._splits[split].data, replace(self._splits[split].schedule, seed=seed)
         if isinstance(data, Batches):
             with self._one_after_another:
@@ -73,7 +73,7 @@ class Rows:
 
 def register(name: str, function: Callable[..., list[Any]]) -> None:
     """Register a Python function under a name that a graph of the chief, run in this process, can call."""
-    # The registry of tf.numpy_function, which only knows names of its own making. Private: TensorFlow is pinned.
+    # The registry of tf.numpy_function, which only uses generated names. Private: TensorFlow is pinned.
     script_ops._py_funcs._funcs[name] = function  # noqa: SLF001
     _registered.append(function)
 
@@ -99,7 +99,7 @@ def batch_policy(data: Source) -> str:
 
 
 def numbered(data: Source, split: str) -> Indexed | Batches:
-    """`data`, if its batches have numbers; raises ConfigError if its rows only come one after another."""
+    """`data`, if its batches have indexes; raises ConfigError if its rows only come one after another."""
     if isinstance(data, Indexed | Batches):
         return data
     raise ConfigError(

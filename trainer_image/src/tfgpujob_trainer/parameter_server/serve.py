@@ -36,7 +36,7 @@ _LONGEST_STEP_SECONDS, _STEPS, _IDLE_SECONDS = 20.0, 3, 3.0
 """A worker that is to stop waits until its step is over. Without a question for _STEPS times what the step before took,
 and _IDLE_SECONDS more, it has none: on a busy machine a step of milliseconds may take a second."""
 _SERVED = 2
-"""Who is asked for a second batch has got over the first: if it fails now, it is worth another try in place."""
+"""A worker that is asked for a second batch has completed the first: a later failure is worth a restart in place."""
 
 
 def serve(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> NoReturn:
@@ -49,7 +49,7 @@ def serve(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> No
 
 
 def serve_rows(settings: TrainerConfig, module: Entrypoint, env: Environment, heartbeat: Heartbeat) -> NoReturn:
-    """As a worker, which reads the module's rows for the steps that it is given."""
+    """Serve as a worker, which reads the module's rows for its steps."""
     reader = _ReadOrExit(read_splits(settings, module, heartbeat), heartbeat)
     rows.register(rows.ROWS, reader)
     _serve(env, heartbeat, reader.refuse)
@@ -59,7 +59,7 @@ def _serve(env: Environment, heartbeat: Heartbeat, leave: Callable[[], None] = l
     stop = StopFlag()
     with listening(env.name):
         address = start_server(json.loads(os.environ["TF_CONFIG"]))
-    # Only now: TensorFlow replaces the handler of SIGTERM when a server starts.
+    # Not earlier: TensorFlow replaces the handler of SIGTERM when a server starts.
     stop.listen()
     heartbeat.stoppable()
     heartbeat.beat(phases.SERVING)
@@ -67,13 +67,13 @@ def _serve(env: Environment, heartbeat: Heartbeat, leave: Callable[[], None] = l
     while not stop.set:
         heartbeat.alive()
         time.sleep(_POLL_SECONDS)
-    heartbeat.beat(phases.WAITING)  # `leave` gives no sign of life
+    heartbeat.beat(phases.WAITING)  # `leave` sends no heartbeat
     leave()
     raise StoppedError(f"{env.name} was stopped by SIGTERM")
 
 
 def start_server(tf_config: Mapping[str, Any]) -> str:
-    """Start TensorFlow's server of this task, with the devices as they are set up; returns its address."""
+    """Start TensorFlow's server of this task, on its configured devices; returns its address."""
     task, cluster = tf_config["task"], {}
     for role, tasks in tf_config["cluster"].items():
         cluster[role] = {int(i): a for i, a in tasks.items()} if isinstance(tasks, Mapping) else tasks
@@ -89,7 +89,7 @@ def start_server(tf_config: Mapping[str, Any]) -> str:
 
 
 def read_splits(settings: TrainerConfig, module: Entrypoint, heartbeat: Heartbeat) -> rows.Rows:
-    """All splits that a step or an evaluation may ask for."""
+    """All splits that a step or an evaluation may request."""
     data = read(settings, module, "train", module.data("train"), heartbeat)
     schedule = make_schedule(settings, data, replicas=1, accumulate=1)
     splits = {rows.TRAIN: rows.Split(rows.numbered(data, "train"), schedule)}
@@ -104,21 +104,21 @@ def read_splits(settings: TrainerConfig, module: Entrypoint, heartbeat: Heartbea
 
 
 class _ReadOrExit:
-    """Rows whose errors end this process, with their own exit code and explanation: the chief would only see a step
-    that failed, and give it to the next worker."""
+    """Rows whose errors end this process, with their own exit code and explanation. The chief would only see a failed
+    step, and schedule it on the next worker."""
 
     def __init__(self, found: rows.Rows, heartbeat: Heartbeat) -> None:
         self._rows, self._heartbeat = found, heartbeat
         self._asked = 0
         self._asked_at, self._step_seconds = -math.inf, 0.0
-        """When it was last asked, and how long after the time before."""
+        """When it was last called, and how long after the previous call."""
         self._refuses = False
         self._refused = threading.Event()
 
     def refuse(self) -> None:
-        """Returns when no step is under way any more: a worker takes one after the other, so it is over when the next
-        asks for its rows. That one waits until this process ends, and is taken by another worker: it has changed
-        nothing yet. Nor is any under way if nobody has asked for much longer than a step takes."""
+        """Returns when no step is in progress. A worker runs one at a time, so a step is over when the next one
+        requests its rows; that one is blocked until this process ends, and another worker repeats it, because it has
+        changed nothing yet. No step is in progress either if there was no request for much longer than a step takes."""
         self._refuses = True
         idle_after = min(_LONGEST_STEP_SECONDS, _STEPS * self._step_seconds + _IDLE_SECONDS)
         self._refused.wait(max(0.0, self._asked_at + idle_after - time.monotonic()))

@@ -1,8 +1,8 @@
 """One step as a worker computes it, and one batch of an evaluation.
 
-A step reads the variables from the parameter servers, takes the gradient of one whole batch, and has the optimizer
-apply it where the variables are. The gradient of an embedding goes there as the rows that it touches. The
-chief fetches one small vector of a step.
+A step reads the variables from the parameter servers, computes the gradient of one whole batch, and applies it with the
+optimizer where the variables are. The gradient of an embedding is sent as the rows that it touches. The chief fetches
+one small vector from each step.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _NOTE = "asynchronous: each step is one global batch on one worker, and workers 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What a batch adds: (numerator, normaliser) of each part of the loss, the state of the metrics, and the seconds
-    that its worker waited for its rows."""
+    """The contribution of a batch: (numerator, normaliser) of each part of the loss, the state of the metrics, and the
+    seconds that its worker waited for its rows."""
 
     loss: LossSums
     metrics: list[np.ndarray]
@@ -44,7 +44,7 @@ class Sums:
 class ServerSteps:
     """Training and evaluation steps of a model whose variables are on parameter servers.
 
-    `train` and `evaluate` take (split, epoch, index) and give the vector that `sums` reads.
+    `train` and `evaluate` take (split, epoch, index) and return the vector that `sums` reads.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class ServerSteps:
         return {"loss": mean_loss(loss) + self.regularisation(), **results(self._model, states)}
 
     def regularisation(self) -> float:
-        """The weight regularisers' part of the loss, now."""
+        """The current loss of the weight regularisers."""
         return float(self._loss.regularisation()) if self._loss.regularised else 0.0
 
     def sums(self, vector: np.ndarray) -> Sums:
-        """What a batch's vector says."""
+        """The contribution in a batch's vector."""
         numbers = iter(vector.tolist())
         seconds = next(numbers)
         loss = loss_of(numbers, self._has_normaliser)
@@ -132,7 +132,9 @@ class ServerSteps:
         return tf.concat([tf.reshape(tf.cast(number, tf.float64), [-1]) for number in numbers], axis=0)
 
     def _count(self, batch: Batch, y_pred: Any) -> list[Any]:
-        """What this batch adds to the metrics, from zero: workers that all wrote to one state would lose rows."""
+        """The contribution of this batch to the metrics, from zero: workers that write to one shared state would lose
+        rows.
+        """
         fresh = [(v, tf.zeros(v.shape, v.dtype)) for v in self._metrics]
         with keras.StatelessScope(state_mapping=fresh) as scope:
             self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
@@ -142,15 +144,15 @@ class ServerSteps:
 def count_every_step(optimizer: keras.optimizers.Optimizer) -> None:
     """Make the optimizer's step counter exact.
 
-    Keras adds by reading and writing back, so of two workers at once one is lost (of 200 steps 152 were counted), which
-    bends Adam and every schedule. The variable's own addition happens on the parameter server.
+    Keras reads and writes it back, so one of two concurrent increments is lost (of 200 steps 152 were counted), which
+    affects Adam and every schedule. The variable's own assign_add runs on the parameter server.
     """
     counter = optimizer.iterations
     counter.assign_add = lambda value: counter.value.assign_add(tf.cast(value, counter.dtype))
 
 
 def _layer_notes(model: keras.Model) -> list[str]:
-    """What to say about layers with a state of their own; raises ConfigError for what would fail."""
+    """Notes about layers with a state of their own; raises ConfigError for those that would fail."""
     notes: list[str] = []
     for layer in model._flatten_layers():  # noqa: SLF001
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:

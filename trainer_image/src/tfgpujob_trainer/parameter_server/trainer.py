@@ -23,7 +23,7 @@ from tfgpujob_trainer.train.run import Position, Run
 
 
 class ParameterServerTrainer:
-    """Hands out the steps to workers that do not wait for each other."""
+    """Schedules the steps on workers that do not wait for each other."""
 
     _dispatcher: Dispatcher
 
@@ -37,7 +37,7 @@ class ParameterServerTrainer:
         return batch_policy(data)
 
     def build_steps(self, model: keras.Model, takeover: OptimizerTakeover, data: Source, _: Schedule) -> ServerSteps:
-        """Steps that a worker computes, of rows that it reads itself."""
+        """Steps that a worker computes, with rows that it reads itself."""
         spec, fingerprint = batch_spec(data.example()), data.fingerprint()
         return ServerSteps(
             self._strategy,

@@ -1,4 +1,4 @@
-"""Where the variables are, and how large they are."""
+"""The placement and size of variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 _BESIDE = 600 << 20
-"""What TensorFlow itself takes."""
+"""Memory of TensorFlow itself."""
 _SERVER = re.compile(r"/job:ps/[^/]*/task:(\d+)/")
 
 
@@ -28,9 +28,9 @@ def size_of(variable: Any) -> int:
 
 
 def describe_placement(variables: Mapping[str, Any], limits: Mapping[str, int]) -> list[str]:
-    """How much each parameter server holds, and of how many bytes where `limits` knows them; and who holds too much.
+    """The bytes on each parameter server, and its limit if `limits` has it; and a warning for those with too much.
 
-    TensorFlow gives each one the next variable, whatever its size, and Keras' variables cannot be split over several.
+    TensorFlow places variables round-robin, regardless of their size, and Keras' variables can't be split.
     """
     held: Counter[str] = Counter()
     for variable in variables.values():

@@ -1,7 +1,7 @@
 """Waits until every task can connect to every parameter server.
 
-A task that has just failed to reach a parameter server fails at once for another second, although the server has
-started again meanwhile. In a step that would be the end of the chief, so it is tried out before the first one.
+A task that has just failed to reach a parameter server fails at once for another second, even if the server has
+restarted meanwhile. In a step that would end the chief, so the connections are tried before the first one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _RETRY_SECONDS = 0.5
 
 
 def wait_for_servers(variables: Mapping[str, Any], workers: Collection[int], servers: int) -> None:
-    """Let these workers and every parameter server read a variable of every parameter server.
+    """Let these workers and every parameter server read a variable from every parameter server.
 
-    Tries without a limit of its own; the start-up deadline is the watchdog's.
+    Retries without a limit of its own; the start-up deadline is the watchdog's.
     """
     smallest: dict[str, Any] = {}
     for variable in sorted(variables.values(), key=size_of, reverse=True):
