@@ -20,6 +20,7 @@ CLEAN = (
         for name in (
             "advise",
             "checkpoints",
+            "cluster",
             "contract",
             "own_loop",
             "parameter_server",

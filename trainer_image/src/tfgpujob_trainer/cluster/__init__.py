@@ -1,1 +1,1 @@
-"""This task among the others: devices, the tf.distribute strategy, small collectives, SIGTERM, deadlines."""
+"""This task in its cluster: devices, the tf.distribute strategy, small collectives, SIGTERM, deadlines."""

@@ -1,4 +1,4 @@
-"""Before the first step: how fast the all-reduce is."""
+"""Measures the all-reduce before the first step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROUNDS = 3
 
 
 def measure_all_reduce(peers: Peers, say: Say) -> None:
-    """Time an all-reduce of 4 MiB, the best of a few, and say it. Every worker must call this."""
+    """Time an all-reduce of 4 MiB, the best of a few, and log it. Every worker must call this."""
     if peers.workers == 1:
         return
     seconds = []

@@ -1,10 +1,10 @@
-"""Ends a collective that a stalled peer keeps waiting, after stepSeconds without a sign of life.
+"""Aborts a collective that waits for a stalled peer, after stepSeconds without a heartbeat.
 
 TensorFlow's own `CommunicationOptions(timeout_seconds=...)` keeps a sleeping thread for each collective until its
-timeout, so that a job with many steps runs out of threads (docs/adr/0021-collective-deadline.md). Here one thread a
-process looks at the heartbeat instead. Once nothing has happened for stepSeconds it aborts all collectives: a worker
-that waits in one gets DeadlineExceededError, which is a peer's failure, and the worker that is stuck in something else
-stays silent until its supervisor's watchdog ends it and shows its stacks.
+timeout, so that a job with many steps runs out of threads (docs/adr/0021-collective-deadline.md). Here one thread in
+each process checks the heartbeat instead. After stepSeconds without one it aborts all collectives. A worker that waits
+in one gets DeadlineExceededError, a peer's failure; the worker that is stuck elsewhere stays silent until its
+supervisor's watchdog ends it and prints its stacks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tfgpujob_trainer.reporting.phases import UNTIMED, grace_seconds
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
 _MARGIN_SECONDS = 2.0
-"""What the watchdog of the stalled worker needs, beyond its grace, to see that it is overdue and to end it."""
+"""Time that the watchdog of the stalled worker needs, beyond its grace, to detect and end it."""
 
 
 class CollectiveDeadline:
@@ -30,7 +30,7 @@ class CollectiveDeadline:
         self._aborted_at: float | None = None
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start the thread."""
         threading.Thread(target=self._watch, name="collective-deadline", daemon=True).start()
 
     def _watch(self) -> None:
@@ -44,7 +44,7 @@ class CollectiveDeadline:
         context.context().abort_collective_ops(tf.errors.DEADLINE_EXCEEDED, message)
 
     def leave_after_the_stalled(self) -> None:
-        """Let the watchdog of the stalled worker speak first: TensorFlow ends a worker whose peer has left."""
+        """Let the watchdog of the stalled worker act first: TensorFlow ends a worker whose peer has left."""
         if self._aborted_at is not None:
             left = grace_seconds(self._step_seconds) + _MARGIN_SECONDS - (time.monotonic() - self._aborted_at)
             time.sleep(max(0.0, left))

@@ -1,4 +1,4 @@
-"""The devices of this task: chosen, limited and described before TensorFlow initialises."""
+"""The devices of this task: chosen, limited and logged before TensorFlow initialises."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tfgpujob_trainer.contract.text import counted
 
 Say = Callable[[str], None]
 _NONE = "-1"
-"""As CUDA_VISIBLE_DEVICES: whoever started this task wants it on the CPU, as a local run does, which has said so."""
+"""Value of CUDA_VISIBLE_DEVICES with which this task was started on the CPU on purpose, as by a local run, which has
+logged it."""
 
 
 def prepare_devices(env: Environment, *, seed: int | None, deterministic: bool, say: Say) -> list[str]:
-    """Set seeds, memory and devices before TensorFlow initialises; returns the devices to train on, and says what
-    they are.
+    """Set seeds, memory and devices before TensorFlow initialises; returns the devices to train on, and logs them.
 
     Raises ConfigError when fewer GPUs are visible than the pod was granted, or with less memory than its limit.
     """
@@ -47,7 +47,7 @@ def prepare_devices(env: Environment, *, seed: int | None, deterministic: bool, 
 def _described(physical: Sequence[Any]) -> list[Gpu]:
     names = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in physical]
     memory: Sequence[int | None] = memory_mib() if physical else ()
-    # TensorFlow may leave out a GPU that CUDA shows; then it is not known which is which.
+    # TensorFlow may omit a GPU that CUDA shows; then the order is unknown.
     known = memory if len(memory) == len(names) else [None] * len(names)
     return [Gpu(name, mib) for name, mib in zip(names, known, strict=True)]
 
@@ -62,8 +62,8 @@ def _set_memory(physical: Sequence[Any], env: Environment) -> None:
 
 
 def leave_threads_for_reading(parallel_reads: int) -> None:
-    """Before TensorFlow initialises: an operation that waits for a file holds a thread of the pool that also runs the
-    step, so each batch that is read at the same time gets one besides."""
+    """Call it before TensorFlow initialises. An operation that waits for a file occupies a thread of the pool that also
+    runs the step, so each parallel read gets another thread."""
     if "TF_NUM_INTEROP_THREADS" not in os.environ:
         tf.config.threading.set_inter_op_parallelism_threads(len(os.sched_getaffinity(0)) + parallel_reads)
 
@@ -75,7 +75,7 @@ def _cpus(count: int) -> list[str]:
 
 
 def placement_devices(placement: Mapping[str, int], strategy: tf.distribute.Strategy) -> list[str]:
-    """The devices that placement counts; raises ConfigError if it names one that this worker lacks."""
+    """The devices that placement numbers; raises ConfigError for a number that this worker lacks."""
     if not placement:
         return []
     if not isinstance(strategy, tf.distribute.OneDeviceStrategy):
@@ -87,7 +87,7 @@ def placement_devices(placement: Mapping[str, int], strategy: tf.distribute.Stra
 
 
 def check_placement(placement: Mapping[str, int], devices: Sequence[str]) -> None:
-    """Raise ConfigError if placement names a device that is not among these."""
+    """Raise ConfigError if placement has a device that is not among these."""
     for glob, index in placement.items():
         if index >= len(devices):
             raise ConfigError(

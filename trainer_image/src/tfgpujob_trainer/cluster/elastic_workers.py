@@ -1,9 +1,9 @@
-"""Workers that come and go while a chief trains under ParameterServer.
+"""Workers that join and leave while a chief trains under ParameterServer.
 
-TensorFlow's coordinator has a fixed number of workers, and takes back one that was lost only once all that were lost
-are there again. Its runtime is not so fixed: `update_server_def` takes tasks in, and lets them go, while functions run
-on the others. So the coordinator is built without any worker, and this gives it one for each address at which a
-worker's server is reached, and none for one that has failed.
+TensorFlow's coordinator has a fixed number of workers, and uses a lost one again only once all lost ones are back. Its
+runtime is more flexible: `update_server_def` adds and removes tasks while functions run on the others. So the
+coordinator is built without workers, and this class adds one for each address at which a worker's server answers, and
+removes those that have failed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say
 
 _LOOK_SECONDS = 1.0
-"""How often it is looked for workers that were there before, or were to be from the start."""
+"""Seconds between two lookups of workers that were present before, or expected from the start."""
 _SEEK_SECONDS = 5.0
-"""How often for others: a name that no pod has costs several questions to DNS each time."""
+"""Seconds between two lookups of others: a name without a pod costs several DNS queries each time."""
 _CONNECT_SECONDS = 0.5
 _AHEAD = 8
-"""It is looked for so many at a time: next to the last that is known, since pods are created from the lowest index on,
-and by turns beyond a gap."""
+"""Number of workers that are looked up at a time: those after the last known one, because pods are created from the
+lowest index on, and in turns those beyond a gap."""
 
 _HANDLED = (
     tf.errors.OpError,
@@ -41,14 +41,14 @@ _HANDLED = (
     cluster_coordinator.ClosureAbortedError,
     TypeError,
 )
-"""What TensorFlow's own handler takes for what may be a lost worker."""
+"""The errors for which TensorFlow's own handler assumes a lost worker."""
 
 
 class ElasticWorkers:
-    """Takes the place of the failure handler of TensorFlow's coordinator (private: TensorFlow is pinned).
+    """Replaces the failure handler of TensorFlow's coordinator (private: TensorFlow is pinned).
 
-    `addresses` are those that workers may have, by their index, and `expected` how many there are to be at the start;
-    `strategy` is connected to the workers `present`.
+    `addresses` are the possible ones by index, and `expected` is the number at the start; `strategy` is connected to
+    the workers `present`.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class ElasticWorkers:
         self._changed = threading.Condition()
         self._members: set[int] = set()
         self._failed: set[int] = set()
-        """Members whose last step has failed, and which wait until they are taken in again."""
+        """Members whose last step has failed, and that wait to be added again."""
         self._error: Exception | None = None
-        """What ended an update and is no worker's failure: a parameter server is lost."""
+        """The error of an update that is no worker's failure: a parameter server is lost."""
         self._stopped = False
         self._threads: dict[int, cluster_coordinator.Worker] = {}
         self._server_def = context.get_server_def()
@@ -79,12 +79,12 @@ class ElasticWorkers:
 
     @property
     def present(self) -> tuple[int, ...]:
-        """The indexes of the workers that take batches now."""
+        """The indexes of the workers that get batches now."""
         with self._changed:
             return tuple(sorted(self._members - self._failed))
 
     def stop(self) -> None:
-        """Called by TensorFlow when the coordinator is at its end."""
+        """Called by TensorFlow when the coordinator ends."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -97,8 +97,8 @@ class ElasticWorkers:
         on_recovery_fn: Callable[[], None] | None = None,
         worker_device_name: str = "",
     ) -> Iterator[None]:
-        """Called by TensorFlow, on the thread of one worker, around each of its steps: as its own handler has it, but
-        that a worker waits for itself alone."""
+        """Called by TensorFlow around each step, on the worker's thread: like its own handler, except that a worker
+        waits only for itself."""
         try:
             yield
         except _HANDLED as error:
@@ -158,15 +158,15 @@ class ElasticWorkers:
 
     def _take_in_whoever_is_there(self) -> None:
         for index in sorted(self._candidates() - self._members):
-            if self._failed & self._members:  # who has failed is let go first
+            if self._failed & self._members:  # failed members are removed first
                 return
-            # One by one: an update fails as a whole.
+            # One at a time: an update fails as a whole.
             if self._reached(self._addresses[index]) and self._update(self._members | {index}):
                 self._begin([index])
                 say(f"worker-{index} joined; workers that train: {len(self._members)}")
 
     def _candidates(self) -> set[int]:
-        """Indexes of workers that are looked for this time."""
+        """Indexes of the workers that are looked up this time."""
         now, total = time.monotonic(), len(self._addresses)
         found = {index for index in self._known if index < total}
         if now - self._sought >= _SEEK_SECONDS:
@@ -177,7 +177,7 @@ class ElasticWorkers:
         return found
 
     def _begin(self, indexes: Collection[int]) -> None:
-        """Let the coordinator give steps to these, which are connected."""
+        """Let the coordinator schedule steps on these, which are connected."""
         with self._changed:
             self._members |= set(indexes)
             self._failed -= set(indexes)
@@ -190,7 +190,7 @@ class ElasticWorkers:
                 self._cluster.workers.append(self._threads[index])
 
     def _update(self, members: set[int]) -> bool:
-        """Connect to these workers and no other; whether that has worked. Else it is tried again at the next look."""
+        """Connect to exactly these workers; True if it worked. Otherwise it is retried at the next lookup."""
         try:
             context.context().update_server_def(
                 _with_workers(self._server_def, {i: self._addresses[i] for i in members})
@@ -198,7 +198,7 @@ class ElasticWorkers:
         except tf.errors.OpError as error:
             if not self._is_workers(error):
                 with self._changed:
-                    # Without a member that waits for it, nobody has missed anything.
+                    # Relevant only if a member waits for the update.
                     self._error = error if self._failed else None
                     self._changed.notify_all()
             return False
@@ -208,12 +208,12 @@ class ElasticWorkers:
 
 
 def elastic_strategy(env: Environment) -> tf.distribute.ParameterServerStrategy:
-    """The strategy of a chief, once all parameter servers and as many workers as it needs are there.
+    """The strategy of a chief, once all parameter servers and enough workers are present.
 
     Waits without a limit of its own; the start-up deadline is the watchdog's.
     """
     assert env.least_workers is not None
-    # A worker that is gone is to fail an update at once: by default TensorFlow waits for it.
+    # An update must fail at once if a worker is gone: by default TensorFlow waits for it.
     os.environ["GRPC_FAIL_FAST"] = "true"
     possible = possible_addresses(env)
     present = _wait_for(env.servers, possible, len(env.workers), env.least_workers)
@@ -231,17 +231,17 @@ def elastic_strategy(env: Environment) -> tf.distribute.ParameterServerStrategy:
 
 
 def elastic_workers_of(strategy: tf.distribute.ParameterServerStrategy) -> ElasticWorkers | None:
-    """Those that come and go; None: this strategy has a fixed number."""
+    """The elastic workers; None: this strategy has a fixed number."""
     coordinator = strategy._cluster_coordinator  # noqa: SLF001
     handler = coordinator._cluster.failure_handler if coordinator is not None else None  # noqa: SLF001
     return handler if isinstance(handler, ElasticWorkers) else None
 
 
 def possible_addresses(env: Environment) -> tuple[str, ...]:
-    """Those that workers have, or may come to have, since maxReplicas may be raised while the chief runs; where they
-    follow no rule, those of TF_CONFIG."""
+    """Addresses that workers have or may get later, because maxReplicas may be raised while the chief runs; those of
+    TF_CONFIG if there is no rule for them."""
     if len(env.workers) > 1 and len({address.rpartition(":")[0] for address in env.workers}) == 1:
-        return env.workers  # on one machine, where another port is somebody else's
+        return env.workers  # on one machine, where another port belongs to another program
     try:
         return tuple(addresses(env.workers, MAX_WORKERS))
     except ValueError as error:
@@ -250,9 +250,9 @@ def possible_addresses(env: Environment) -> tuple[str, ...]:
 
 
 def _wait_for(servers: Sequence[str], workers: Sequence[str], expected: int, least: int) -> list[int]:
-    """The indexes of the workers that are there, when they are enough, and all parameter servers too.
+    """The indexes of the workers that are present, once they are enough and all parameter servers are present, too.
 
-    A chief that starts again in its pod may have others than the `expected`: each look goes some further.
+    A chief that restarts in its pod may have others than the `expected`: each lookup goes further.
     """
     said, width = "", expected
     while True:
@@ -279,7 +279,7 @@ def _reached(address: str) -> bool:
 
 
 def _coordinator_without_workers(strategy: tf.distribute.ParameterServerStrategy) -> Any:
-    """TensorFlow's coordinator, whose workers are to be added."""
+    """TensorFlow's coordinator without workers."""
     workers = strategy._num_workers  # noqa: SLF001
     strategy._num_workers = 0  # noqa: SLF001
     try:
@@ -291,7 +291,7 @@ def _coordinator_without_workers(strategy: tf.distribute.ParameterServerStrategy
 def _with_workers(server_def: Any, workers: Mapping[int, str]) -> Any:
     """The same cluster with these workers."""
     changed = copy.deepcopy(server_def)
-    # They can only be given at the start, and TensorFlow says so each time.
+    # Filters can only be set at the start, and TensorFlow warns each time.
     changed.ClearField("cluster_device_filters")
     (job,) = (job for job in changed.cluster.job if job.name == "worker")
     job.ClearField("tasks")

@@ -1,4 +1,4 @@
-"""Which of the visible GPUs a task uses, and whether its limits make sense on them. Imports no TensorFlow."""
+"""Which of the visible GPUs a task uses, and whether its limits fit them. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DRIVER = "libcuda.so.1"
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU that TensorFlow sees; `memory_mib` is None where the driver does not say."""
+    """A GPU that TensorFlow sees; `memory_mib` is None if the driver does not report it."""
 
     name: str
     memory_mib: int | None = None
 
 
 def choose(visible: Sequence[Gpu], env: Environment, *, hidden_by: str | None = None) -> Sequence[Gpu]:
-    """The GPUs that this task uses: as many as the pod was granted, or all if nothing says how many.
+    """The GPUs that this task uses: as many as the pod was granted, or all if the number is not set.
 
     `hidden_by` is the value of CUDA_VISIBLE_DEVICES. Raises ConfigError for fewer than were granted, and for limits
     beyond a GPU's memory.
@@ -65,7 +65,7 @@ def describe(used: Sequence[Gpu], env: Environment, *, visible: int, cores: int,
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """The newest CUDA that the driver can run, such as (12, 8); None where there is no driver that works."""
+    """The newest CUDA that the driver supports, such as (12, 8); None without a working driver."""
     try:
         driver = ctypes.CDLL(_DRIVER)
     except OSError:
@@ -77,7 +77,7 @@ def driver_cuda() -> tuple[int, int] | None:
 
 
 def memory_mib() -> list[int]:
-    """Memory of each GPU that CUDA shows to this process, in its order; nothing where there is no driver."""
+    """Memory of each GPU that CUDA shows to this process, in its order; empty without a driver."""
     try:
         driver = ctypes.CDLL(_DRIVER)
     except OSError:

@@ -1,13 +1,13 @@
-"""Collective instance keys that are used again: TensorFlow keeps a record of every key for ever.
+"""Reuses collective instance keys, because TensorFlow keeps a record of every key forever.
 
-MultiWorkerMirroredStrategy gives each run of each collective a new instance key, and the runtime keeps what it
-found out about a key until the process ends: some 2 KB a step on every worker (tensorflow#42616), and a question to the
-group's leader each time. A key may be used again once its collective is over, for the same kind of collective with the
-same type and shape. So each such signature has a few keys that it takes in turn (docs/adr/0022-instance-keys.md).
+MultiWorkerMirroredStrategy gives each run of each collective a new instance key, and the runtime keeps what it has
+resolved for a key until the process ends: some 2 KB a step on every worker (tensorflow#42616), and a request to the
+group's leader each time. A key may be reused once its collective is over, for the same kind of collective with the same
+type and shape. So each such signature has a few keys that it uses in turn (docs/adr/0022-instance-keys.md).
 
-TensorFlow's own alternative, a key fixed when a function is traced, hangs as soon as one worker traces anew and another
-does not, as a short last batch of uneven shares makes them. These keys are chosen when a function is called, as
-TensorFlow's are: all workers call the same collectives in the same order.
+TensorFlow's own alternative, a key fixed when a function is traced, hangs as soon as one worker retraces and another
+does not, as with a short last batch of uneven shares. These keys are chosen when a function is called, as TensorFlow's
+are: all workers call the same collectives in the same order.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import tensorflow as tf
 from tensorflow.python.distribute import cross_device_utils
 
 _KEYS_EACH = 4
-"""Keys that a signature takes in turn. One would do: a collective is over for a worker only when its neighbours have
-taken what it sent."""
+"""Keys that a signature uses in turn. One would be enough: a collective is over for a worker only when its neighbours
+have received its data."""
 _FIRST_STATIC = 1 << 22
 _FIRST_DYNAMIC = 1 << 24
 _ROWS = 1 << 23
-"""Keys of a signature of which the number of rows is known only at run time: one for each number."""
+"""Keys of a signature whose number of rows is known only at run time: one for each number."""
 _LIMIT = 1 << 31
 
 Signature = tuple[Any, ...]
@@ -43,7 +43,7 @@ class InstanceKeys:
         self._free = {False: _FIRST_STATIC, True: _FIRST_DYNAMIC}
 
     def take(self, signature: Signature, *, by_rows: bool) -> int:
-        """The next key of this signature; with `by_rows`, the number of rows is to be added to it.
+        """The next key of this signature; with `by_rows`, add the number of rows to it.
 
         Raises RuntimeError when there are more signatures than keys.
         """
@@ -64,11 +64,11 @@ _POOLS: WeakKeyDictionary[Any, dict[tuple[int, str], InstanceKeys]] = WeakKeyDic
 
 
 class ReusingLauncher(cross_device_utils.CollectiveReplicaLauncher):
-    """Launches the collectives of one replica with keys that are used again."""
+    """Launches the collectives of one replica with reused keys."""
 
     def __init__(self, group_key: int, group_size: int, collective_keys: Any, device: str, options: Any) -> None:
         super().__init__(group_key, group_size, collective_keys, device, options)
-        # A strategy may have two launchers for one device of one group: that of the host's values, on a CPU.
+        # A strategy may have two launchers for one device of one group: one for the host's values, on a CPU.
         self._keys = _POOLS.setdefault(collective_keys, {}).setdefault((group_key, device), InstanceKeys())
         self._input: Any = None
         self._kind, self._by_rows = "", False
@@ -83,7 +83,7 @@ class ReusingLauncher(cross_device_utils.CollectiveReplicaLauncher):
             self._input, self._by_rows = None, False
 
     def _all_gather(self, input_tensor: Any, options: Any) -> Any:
-        # One worker may know the number of rows when it traces, and another not.
+        # One worker may know the number of rows when it traces, and another may not.
         self._input = input_tensor if input_tensor.shape[1:].is_fully_defined() else None
         self._kind, self._by_rows = "gather", True
         try:
@@ -116,7 +116,7 @@ class ReusingLauncher(cross_device_utils.CollectiveReplicaLauncher):
 
 
 def reuse_instance_keys() -> None:
-    """Let every strategy that is built from now on use keys again."""
+    """Make every strategy that is built from now on reuse keys."""
     cross_device_utils.CollectiveReplicaLauncher = ReusingLauncher
     cross_device_utils._pad_util = _padded  # noqa: SLF001 (private: TensorFlow is pinned)
 
@@ -125,7 +125,7 @@ _pad = cross_device_utils._pad_util  # noqa: SLF001
 
 
 def _padded(tensor: Any, rows: Any) -> Any:
-    """`tensor` with as many rows as the longest of a gather, and with the shape of a row still known."""
+    """`tensor` padded to the rows of the longest in a gather, with the shape of a row still static."""
     padded = _pad(tensor, rows)
     padded.set_shape([None, *tensor.shape[1:]])
     return padded

@@ -1,4 +1,4 @@
-"""Small collectives outside the training step: bytes broadcast from the chief, flags counted, texts compared."""
+"""Small collectives outside the training step: broadcast bytes from the chief, count flags, compare texts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import tensorflow as tf
 from tfgpujob_trainer.cluster.replica_sum import sum_over_replicas
 
 _SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
-"""Numbers of int32 in one message; few sizes, so that few functions are traced."""
+"""Sizes of a message in int32 numbers; few sizes, so that few functions are traced."""
 _TEXT_BYTES = 512
-"""Of each worker's text, where they differ."""
+"""Bytes of each worker's text that are shown if they differ."""
 
 
 class Peers:
-    """All workers of a MultiWorkerMirrored job, or one worker alone. Every worker must make every call."""
+    """All workers of a MultiWorkerMirrored job, or one worker alone. Every worker must call every method."""
 
     def __init__(self, strategy: tf.distribute.Strategy, *, workers: int, is_chief: bool, position: int = 0) -> None:
         self._strategy, self.workers, self.is_chief, self._position = strategy, workers, is_chief, position
@@ -45,7 +45,7 @@ class Peers:
         return int(self._numbers([int(flag)])[0])
 
     def differing(self, text: str) -> list[str]:
-        """What each worker passes, in their order, if it is not the same text; else an empty list. A barrier too."""
+        """The text of each worker, in order, if they differ; else an empty list. A barrier too."""
         if self.workers == 1:
             return []
         mine = text.encode()
@@ -55,7 +55,9 @@ class Peers:
         return [one.rstrip(b"\0").decode(errors="ignore") for one in texts]
 
     def barrier_before_exit(self) -> None:
-        """Before all workers exit for an error that a call has shown: the first exit aborts the others' collectives."""
+        """A barrier before all workers exit for an error that a call has shown: the first exit aborts the others'
+        collectives.
+        """
         with suppress(tf.errors.OpError):
             self.count(True)
 
@@ -64,7 +66,7 @@ class Peers:
         self._sum(tf.zeros([count])).numpy()
 
     def _gathered(self, data: bytes) -> list[bytes]:
-        """The bytes of each worker, which are as many on each."""
+        """The bytes of each worker, all of the same length."""
         words = np.zeros((self.workers, len(data) // 4), np.int32)
         words[self._position] = np.frombuffer(data, np.int32)
         return [row.tobytes() for row in self._numbers(words.ravel()).reshape(words.shape)]

@@ -1,4 +1,4 @@
-"""The sum of all replicas' tensors, of which nobody wants the gradient."""
+"""The sum of all replicas' tensors, without a gradient."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import tensorflow as tf
 
 _SUMMED_AS = {tf.int32: tf.int64, tf.bfloat16: tf.float32}
-"""TensorFlow's collectives sum neither of these on a GPU; on a CPU they are summed alike, so that a test sees it."""
+"""TensorFlow's collectives sum neither of these on a GPU. They are converted on a CPU too, so that tests cover it."""
 
 
 def sum_over_replicas(tensor: Any) -> Any:
-    """In a replica: what `ReplicaContext.all_reduce` computes.
+    """In a replica: the result of `ReplicaContext.all_reduce`.
 
-    That one registers a gradient for each of its sums, by a name that is never used again, and TensorFlow keeps the
-    whole graph with it for as long as the process lives.
+    That method registers a gradient for each of its sums under a name that is never reused, and TensorFlow keeps the
+    whole graph with it as long as the process lives.
     """
     dtype = tensor.dtype
     total = tf.distribute.get_replica_context().merge_call(_reduce, args=(_cast(tensor, _SUMMED_AS.get(dtype, dtype)),))

@@ -1,4 +1,4 @@
-"""SIGTERM as a wish to stop: all workers agree on it in the next step's all-reduce, and stop after the same step."""
+"""SIGTERM as a request to stop: all workers agree on it in the next step's all-reduce, and stop after the same step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class StopFlag:
-    """Set by SIGTERM. The handler must be set after the strategy is built: TensorFlow replaces an earlier one."""
+    """Set by SIGTERM. Install the handler after the strategy is built, because TensorFlow replaces an earlier one."""
 
     def __init__(self) -> None:
         self.set = False
@@ -18,7 +18,7 @@ class StopFlag:
         signal.signal(signal.SIGTERM, self._handle)
 
     def ignore(self) -> None:
-        """The wish is known. Python handles none any more when it exits, and another SIGTERM would end it then."""
+        """The request is known. Python handles no signal while it exits, and another SIGTERM would kill it then."""
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

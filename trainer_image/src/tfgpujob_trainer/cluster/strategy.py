@@ -1,4 +1,4 @@
-"""Resolves the peers, builds the tf.distribute strategy, and says what it is called in SUPPORT."""
+"""Resolves the peers, builds the tf.distribute strategy, and gives its name in SUPPORT."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _resolves(host: str) -> bool:
 def build_strategy(
     env: Environment, devices: Sequence[str], communication: str | None = None
 ) -> tf.distribute.Strategy:
-    """The strategy; `communication` as in spec.trainer, which contract/checks.py has looked at.
+    """The strategy; `communication` as in spec.trainer, which contract/checks.py has checked.
 
     Raises ConfigError if TensorFlow's server cannot listen on its port, and for NCCL without a GPU.
     """
@@ -58,7 +58,7 @@ def build_strategy(
 
 
 def _on(devices: Sequence[str], communication: str, env: Environment) -> str:
-    """What is possible on these devices: with CPUs in the place of granted GPUs, as in a local run, no NCCL."""
+    """What is possible on these devices: with CPUs instead of granted GPUs, as in a local run, not NCCL."""
     if communication != NCCL or env.traits.single_replica or any("gpu" in device.lower() for device in devices):
         return communication
     if env.is_evaluator:
@@ -71,7 +71,7 @@ def _on(devices: Sequence[str], communication: str, env: Environment) -> str:
 
 @contextmanager
 def listening(name: str) -> Iterator[None]:
-    """Raises ConfigError if TensorFlow's server cannot be started in this block."""
+    """Raises ConfigError if TensorFlow's server can't be started in this block."""
     try:
         yield
     except tf.errors.UnknownError as error:
@@ -89,7 +89,7 @@ def _one_device(_env: Environment, devices: Sequence[str], _communication: str) 
 
 def _mirrored(_env: Environment, devices: Sequence[str], communication: str) -> tf.distribute.Strategy:
     reuse_instance_keys()
-    # Between GPUs its own choice is NCCL.
+    # The default between GPUs is NCCL.
     by_copy = tf.distribute.HierarchicalCopyAllReduce() if communication == HIERARCHICAL_COPY else None
     return tf.distribute.MirroredStrategy(list(devices), cross_device_ops=by_copy)
 
@@ -130,7 +130,7 @@ def name_in_support(strategy: tf.distribute.Strategy) -> str:
 
 
 def class_name(strategy: tf.distribute.Strategy) -> str:
-    """The public name of its class, whose own may be an older one."""
+    """The public name of its class, whose __name__ may be an older one."""
     public = tf.distribute.MultiWorkerMirroredStrategy
     return "MultiWorkerMirroredStrategy" if isinstance(strategy, public) else type(strategy).__name__
 

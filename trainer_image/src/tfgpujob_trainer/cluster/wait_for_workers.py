@@ -1,4 +1,4 @@
-"""Who has not come yet. The supervisor says it: TensorFlow waits in silence, and is not imported here."""
+"""Logs which workers are missing. The supervisor does it: TensorFlow waits silently, and is not imported here."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tfgpujob_trainer.contract.environment import Environment
 
 _LOOK_SECONDS = 5.0
 _PATIENCE_SECONDS = 30.0
-"""Workers that start together need so long to import TensorFlow, and nobody has to know."""
+"""Workers that start together take this long to import TensorFlow, which needs no message."""
 _CONNECT_SECONDS = 1.0
 
 
 def wait_for_workers(env: Environment, say: Callable[[str], None]) -> None:
-    """Look from a thread which other workers listen, until each has once; say who is missing whenever that changes, but
+    """Check in a thread which other workers listen, until each has once; log the missing ones whenever they change, but
     not in the first half minute.
 
-    How long to wait is the watchdog's to decide.
+    The watchdog decides how long to wait.
     """
     missing = {name: at for name, at in zip(env.worker_names, env.peers, strict=False) if name != env.name}
     others = len(missing)
