@@ -22,6 +22,7 @@ CLEAN = (
             "checkpoints",
             "cluster",
             "contract",
+            "distribution",
             "own_loop",
             "parameter_server",
             "predict",

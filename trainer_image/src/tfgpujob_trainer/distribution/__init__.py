@@ -1,1 +1,1 @@
-"""keras.distribution on Keras' TensorFlow backend, by DTensor: models that are divided over the devices of a mesh."""
+"""keras.distribution on Keras' TensorFlow backend, by DTensor: models that are sharded over the devices of a mesh."""

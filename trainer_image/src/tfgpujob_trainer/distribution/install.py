@@ -1,4 +1,4 @@
-"""Puts it all in the place of what Keras and TensorFlow have there. Both are pinned: some of it is private."""
+"""Patches Keras and TensorFlow with these modules. Both are pinned, because some of it is private."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from unittest import mock
 from tfgpujob_trainer.distribution import mesh, operations, steps, tensors, variables
 
 _WITHOUT_COMBINER = {"DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION": "0"}
-"""DTensor's combiner of all-reduces moves what uses a gradient past the reads of variables: Adam's weights would be
-updated from the slots of the step before. Read when the first function is compiled."""
+"""DTensor's combiner of all-reduces moves the use of a gradient past the reads of variables: Adam's weights would be
+updated from the previous step's slots. Read when the first function is compiled."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Devices, meshes and layouts: what keras.distribution asks of a backend."""
+"""Devices, meshes and layouts: the part of a backend that keras.distribution needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _init = DeviceMesh.__init__
 
 
 def replacements() -> Iterator[Any]:
-    """What stands in for the functions that Keras' TensorFlow backend has, or lacks."""
+    """Replacements for functions that Keras' TensorFlow backend has, or lacks."""
     yield mock.patch.object(DeviceMesh, "__init__", _with_devices)
     lacking = (num_processes, process_id, get_device_count, initialize)
     for function in (*lacking, list_devices, _to_backend_mesh, _to_backend_layout):
@@ -28,7 +28,7 @@ def replacements() -> Iterator[Any]:
 
 
 def _with_devices(mesh: Any, shape: Any, axis_names: Any, devices: Any = None) -> None:
-    """DeviceMesh.__init__, with the way to more devices."""
+    """DeviceMesh.__init__, with an error that explains how to get more devices."""
     wanted, there = math.prod(shape), len(list_devices() if devices is None else np.ravel(devices))
     if wanted != there:
         raise ConfigError(
@@ -46,7 +46,7 @@ def current_mesh() -> Any:
 
 @contextmanager
 def default_mesh(mesh: Any) -> Iterator[None]:
-    """dtensor.default_mesh(), which itself stays in place after an exception: a script may catch it and continue."""
+    """dtensor.default_mesh() that is also reset after an exception: a script may catch it and continue."""
     inner = dtensor.default_mesh(mesh)
     inner.__enter__()
     try:
@@ -61,18 +61,18 @@ def num_processes() -> int:
 
 
 def process_id() -> int:
-    """The number of this process."""
+    """The index of this process."""
     return 0
 
 
 def list_devices(device_type: str | None = None) -> list[str]:
-    """All devices of a kind, as `cpu:0`; of the GPUs if there are any."""
+    """All devices of a kind, as `cpu:0`; GPUs if there are any."""
     kind = (device_type or ("gpu" if tf.config.list_logical_devices("GPU") else "cpu")).lower()
     return [f"{kind}:{index}" for index in range(len(tf.config.list_logical_devices(kind.upper())))]
 
 
 def get_device_count(device_type: str | None = None) -> int:
-    """How many there are."""
+    """The number of devices."""
     return len(list_devices(device_type))
 
 
@@ -81,7 +81,7 @@ def initialize(
     num_processes: int | None = None,
     process_id: int | None = None,  # noqa: ARG001 (Keras' signature)
 ) -> None:
-    """Nothing is to do in a single process. Raises ConfigError for several."""
+    """Nothing to do in a single process. Raises ConfigError for several."""
     if (num_processes or 1) > 1 or "," in (job_addresses or ""):
         raise ConfigError(
             "keras.distribution.initialize() names several processes, and a mesh has the devices of one process here",

@@ -1,4 +1,4 @@
-"""Operations that DTensor computes wrongly, or not at all, on an axis that is divided: the axis is gathered first."""
+"""Operations that DTensor computes wrongly, or not at all, on a sharded axis: the axis is gathered first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfgpujob_trainer.distribution.mesh import current_mesh
 from tfgpujob_trainer.distribution.tensors import is_distributed
 
 Axes = Callable[[int, dict[str, Any]], Sequence[int]]
-"""Which axes of an input of this rank must be whole, given all arguments of the operation."""
+"""The axes of an input of this rank that must not be sharded, given all arguments of the operation."""
 
 _capture_by_value = FunctionCaptures.capture_by_value
 
@@ -41,7 +41,7 @@ def _last(rank: int, _: dict[str, Any]) -> Sequence[int]:
 
 
 def _named_by(argument: str, chosen: Callable[[np.ndarray], np.ndarray]) -> Axes:
-    """The axes that an argument says; all but the rows' if that is not known before the step."""
+    """The axes in an argument; all except the rows' if that is not known before the step."""
 
     def axes(rank: int, given: dict[str, Any]) -> Sequence[int]:
         value = tf.get_static_value(tf.convert_to_tensor(given[argument]))
@@ -54,12 +54,12 @@ def _named_by(argument: str, chosen: Callable[[np.ndarray], np.ndarray]) -> Axes
 
 _PADDED = _named_by("paddings", lambda paddings: np.flatnonzero(paddings.any(axis=1)))
 _RESULT = ""
-"""The name of what the operation returns."""
+"""The name of the operation's result."""
 _GATHERED: dict[Any, dict[str, dict[str, Axes]]] = {
     gen_nn_ops: {
-        # Zero for every row, and a gradient of nonsense.
+        # Otherwise zero for every row, and a wrong gradient.
         "sparse_softmax_cross_entropy_with_logits": {"features": _last},
-        # "Filter for convolution must have fully replicated layout", also of those that the gradient makes.
+        # "Filter for convolution must have fully replicated layout", also for those of the gradient.
         "conv2d": {"input": _all_but_rows, "filter": _all, _RESULT: _all_but_rows},
         "conv2d_backprop_input": {"filter": _all, "out_backprop": _all_but_rows, _RESULT: _all_but_rows},
         "conv2d_backprop_filter": {"input": _all_but_rows, "out_backprop": _all_but_rows, _RESULT: _all},
@@ -85,7 +85,8 @@ _RANDOM = (
     "stateless_shuffle",
     "stateless_truncated_normal_v2",
 )
-"""Of gen_stateless_random_ops_v2. Each device would draw its own: not those of one device, and others on each mesh."""
+"""In gen_stateless_random_ops_v2. Each device would draw its own numbers: not those of one device, and others on each
+mesh."""
 _STATEFUL = (
     "multinomial",
     "random_gamma",
@@ -96,17 +97,17 @@ _STATEFUL = (
     "random_uniform_int",
     "truncated_normal",
 )
-"""Of gen_random_ops: no layout makes them equal, since each device has a state of its own."""
+"""In gen_random_ops: no layout makes them equal, because each device has a state of its own."""
 
 
 def replacements() -> Iterator[Any]:
-    """What stands in for TensorFlow's functions of operations."""
+    """Replacements for TensorFlow's functions of operations."""
     instead = {gen_array_ops.reverse_v2: _reversed}
     for module, operations in _GATHERED.items():
         instead |= {getattr(module, name): partial(_gathering, inputs=inputs) for name, inputs in operations.items()}
     instead |= {getattr(gen_stateless_random_ops_v2, name): _same_everywhere for name in _RANDOM}
     instead |= {getattr(gen_random_ops, name): _refused for name in _STATEFUL}
-    # Some are exported as they are, so that tf has them too.
+    # Some are exported unchanged, so tf has them too.
     for module in [module for name, module in list(sys.modules.items()) if name.startswith("tensorflow")]:
         for name, value in list(vars(module).items()):
             if isinstance(value, FunctionType) and value in instead:
@@ -139,7 +140,7 @@ def _gathering(original: Callable[..., Any], inputs: dict[str, Axes]) -> Callabl
 
 
 def _whole(value: Any, axes: Sequence[int]) -> Any:
-    """The value with these axes whole on each device. Of the others, the first is left as it is."""
+    """The value with these axes unsharded; the first of the other sharded axes is kept."""
     if not len(axes):
         return value
     specs, mesh = [dtensor.MATCH] * value.shape.rank, dtensor.get_default_mesh()
@@ -190,8 +191,10 @@ def _reversed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _captured(captures: Any, graph: Any, tensor: Any, name: Any = None) -> Any:
-    """What a step finds outside, such as the mean of a Normalization layer: a constant, not an input of one device."""
-    # Where Keras only looks for shapes, nothing is computed.
+    """A tensor captured by a step, such as the mean of a Normalization layer, becomes a constant instead of an input of
+    one device.
+    """
+    # While Keras only computes shapes, nothing is evaluated.
     if not isinstance(tensor, EagerTensor) or current_mesh() is None or in_symbolic_scope():
         return _capture_by_value(captures, graph, tensor, name)
     in_step = dtensor.get_default_mesh() is not None
@@ -206,7 +209,7 @@ def _captured(captures: Any, graph: Any, tensor: Any, name: Any = None) -> Any:
     if on_mesh or not in_step:
         return _capture_by_value(captures, graph, tensor, name)
     if tensor.dtype in (tf.resource, tf.variant):
-        # DTensor would let every device have it: four devices count a step four times.
+        # DTensor would run it on every device: four devices count a step four times.
         raise ConfigError(
             "the step uses a tf.Variable, a lookup table or a weight that is not on the mesh",
             "make models, and variables by add_weight(), after set_distribution(); look words up in tf.data",

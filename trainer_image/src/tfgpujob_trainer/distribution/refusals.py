@@ -1,4 +1,4 @@
-"""DTensor's errors, which come while a step is compiled and before anything has changed, in words with a way out."""
+"""DTensor's errors, raised while a step is compiled and before anything has changed, with the fix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 _LACKING = re.compile(r"'tf\.(\w+)' op does not implement layout propagation")
 _OF_HOST = re.compile(r"The op/function (\S+) got a regular tensor")
 _OF_DTENSOR = "tensorflow/dtensor/"
-"""File of the source that an error of its own names."""
+"""Source path in an error of DTensor's."""
 _FIXES = {
     "EmptyTensorList": "a loop over time steps can't be divided: pass LSTM, GRU and SimpleRNN unroll=True, and write "
     "loops of your own in Python",
@@ -21,13 +21,13 @@ _FIXES = {
     "PyFunc": "a Python function can't be divided: write it with keras.ops",
     "Print": "remove tf.print()",
 }
-"""By the beginning of an operation's name."""
+"""By the prefix of an operation's name."""
 _WITHOUT = "write it with other operations, or train it without keras.distribution: the job divides batches over GPUs"
 
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """Raises ConfigError in place of what DTensor says of a step that it can't divide."""
+    """Raises ConfigError instead of DTensor's error for a step that it can't shard."""
     try:
         yield
     except tf.errors.OpError as error:

@@ -1,4 +1,4 @@
-"""What dividing a model has brought: the memory of its weights on one device, and layouts that no weight has."""
+"""Reports the result of sharding a model: the memory of its weights on one device, and layouts that match no weight."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ _call = Layer.__call__
 
 
 def replacements() -> Iterator[Any]:
-    """What stands in for methods of Keras' trainer and of its layers."""
+    """Replacements for methods of Keras' trainer and layers."""
     yield mock.patch.object(TensorFlowTrainer, "_make_function", _function_of_iterator)
     yield mock.patch.object(TensorFlowTrainer, "make_predict_function", _function_of_batches)
     yield mock.patch.object(Layer, "__call__", _called)
 
 
 def _on_mesh(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
-    """A step on a batch of the host, whose results are ordinary tensors."""
+    """A step on a batch of the host; its results are ordinary tensors."""
     if model.run_eagerly:
         raise ConfigError(
             "run_eagerly is on, and only a compiled step is divided over a mesh",
@@ -58,7 +58,7 @@ def _distributed(value: Any) -> Any:
 
 
 def _function_of_iterator(model: Any, step_function: Callable[..., Any]) -> Callable[..., Any]:
-    """TensorFlowTrainer._make_function. Only a batch that is there is a step, so the end of the data is none."""
+    """TensorFlowTrainer._make_function. Only an existing batch is a step, so the end of the data is not."""
     if distribution() is None:
         return _make_function(model, step_function)
     run = _on_mesh(model, step_function)
@@ -95,7 +95,7 @@ def _function_of_batches(model: Any, force: bool = False) -> Any:
 
 @functools.wraps(_call)
 def _called(layer: Any, *args: Any, **kwargs: Any) -> Any:
-    """Layer.__call__: outside of a step, values of the host go to the mesh first."""
+    """Layer.__call__: outside a step, values of the host are placed on the mesh first."""
     mesh = current_mesh()
     with_values = any(tf.is_tensor(value) or isinstance(value, np.ndarray) for value in tree.flatten((args, kwargs)))
     if mesh is None or not with_values or not tf.executing_eagerly() or dtensor.get_default_mesh() is not None:

@@ -1,4 +1,4 @@
-"""Values put on the devices of a mesh, and read back whole."""
+"""Places values on the devices of a mesh, and reads them back whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _convert_to_numpy, _of_whole = core.convert_to_numpy, summary.histogram
 
 
 def replacements() -> Iterator[Any]:
-    """What stands in for the functions that Keras' TensorFlow backend has, or lacks."""
+    """Replacements for functions that Keras' TensorFlow backend has, or lacks."""
     for name in ("distribute_tensor", "distribute_variable", "distribute_value"):
         yield mock.patch.object(distribution_lib, name, distribute_tensor, create=True)
     yield mock.patch.object(distribution_lib, "distribute_data_input", distribute_data_input, create=True)
@@ -31,12 +31,12 @@ def replacements() -> Iterator[Any]:
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether it is a tensor of a function that is being traced."""
+    """True for a tensor of a function that is being traced."""
     return tf.is_tensor(value) and not hasattr(value, "numpy")
 
 
 def is_distributed(value: Any) -> bool:
-    """Whether it is a variable or an eager tensor on a mesh."""
+    """True for a variable or an eager tensor on a mesh."""
     if isinstance(value, keras.Variable):
         value = value._value  # noqa: SLF001 (value would cast it under mixed precision; Keras is pinned)
     if isinstance(value, dtensor.DVariable):
@@ -45,12 +45,12 @@ def is_distributed(value: Any) -> bool:
 
 
 def backend_layout(layout: Any) -> Any:
-    """DTensor's layout for Keras' or for its own."""
+    """DTensor's layout from Keras' or from DTensor's."""
     return getattr(layout, "backend_layout", layout)
 
 
 def distribute_tensor(value: Any, layout: Any, dtype: Any = None) -> Any:
-    """The value in this layout: packed if it is on the host, else laid out again."""
+    """The value in this layout: packed if it is on the host, else relaid."""
     layout = backend_layout(layout)
     if isinstance(value, keras.Variable | tf.Variable | tf.IndexedSlices):
         value = tf.convert_to_tensor(value)
@@ -62,7 +62,7 @@ def distribute_tensor(value: Any, layout: Any, dtype: Any = None) -> Any:
 
 
 def distribute_data_input(batch: Any, layout: Any, batch_dim_name: str) -> Any:
-    """A batch, with its rows over the mesh. One that can't be divided is whole on each device: the same numbers."""
+    """A batch with its rows sharded over the mesh. If they can't be divided, it is replicated, with the same result."""
     if isinstance(batch, tf.RaggedTensor | tf.SparseTensor):
         raise ConfigError(
             f"a batch holds a {type(batch).__name__}, which can't be divided over a mesh",
@@ -75,13 +75,13 @@ def distribute_data_input(batch: Any, layout: Any, batch_dim_name: str) -> Any:
 
 
 def replicate(value: Any, mesh: Any) -> Any:
-    """The value, whole on each device."""
+    """The value, replicated on each device."""
     layout = dtensor.Layout.replicated(mesh, np.ndim(value))
     return pack([value] * len(mesh.local_devices()), layout)
 
 
 def pack(shards: list[Any], layout: Any, dtype: Any = None) -> Any:
-    """A tensor of these parts, one for each device of the mesh."""
+    """A tensor from these parts, one for each device of the mesh."""
     with tf.init_scope():
         placed = []
         for shard, device in zip(shards, layout.mesh.local_devices(), strict=True):
@@ -107,7 +107,7 @@ def _shards(value: np.ndarray, layout: Any) -> list[np.ndarray]:
 
 
 def _part(location: Mapping[str, int], shape: Any, layout: Any) -> tuple[slice, ...]:
-    """Which part of the whole the device at this place of the mesh has."""
+    """The part of the value that the device at this location of the mesh has."""
     part = []
     for length, axis in zip(shape, layout.sharding_specs, strict=True):
         if axis == dtensor.UNSHARDED:
@@ -135,15 +135,15 @@ def gather(value: Any) -> np.ndarray:
 
 
 def on_host(value: Any) -> Any:
-    """An ordinary tensor with the whole value; anything that is on no mesh as it is."""
+    """An ordinary tensor with the whole value; a value that is on no mesh is returned as it is."""
     return tf.constant(gather(value)) if is_distributed(value) else value
 
 
 def convert_to_numpy(x: Any) -> np.ndarray:
-    """In place of Keras' own, which can't read what is divided."""
+    """Replaces Keras' own, which can't read sharded values."""
     return gather(x) if is_distributed(x) else _convert_to_numpy(x)
 
 
 def _histogram(name: str, data: Any, *args: Any, **kwargs: Any) -> Any:
-    """tf.summary.histogram, to which Keras' TensorBoard callback gives weights as they are."""
+    """tf.summary.histogram, to which Keras' TensorBoard callback passes weights directly."""
     return _of_whole(name, on_host(data), *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Keras' variables on a mesh. Slots of optimizers are variables with the layout of what they belong to."""
+"""Keras' variables on a mesh. Slots of optimizers have the layout of their variable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numpy, _array = Variable.numpy, Variable.__array__
 
 
 def replacements() -> Iterator[Any]:
-    """What stands in for methods of Keras' Variable and optimizer."""
+    """Replacements for methods of Keras' Variable and optimizer."""
     for method in (_make, _make_of_initializer, _assign, _to_numpy, _to_array):
         yield mock.patch.object(Variable, _NAMES[method], method)
     for name in ("assign_add", "assign_sub"):
@@ -33,18 +33,18 @@ def replacements() -> Iterator[Any]:
 
 
 class MeshVariable(dtensor.DVariable):
-    """Lays out again what it is assigned: DTensor itself writes a value of another layout wrongly, or fails."""
+    """Relays what it is assigned: DTensor writes a value of another layout wrongly, or fails."""
 
     def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """As of tf.Variable."""
+        """As in tf.Variable."""
         return super().assign(self._laid_out(value), *args, **kwargs)
 
     def assign_add(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
-        """As of tf.Variable."""
+        """As in tf.Variable."""
         return super().assign_add(self._laid_out(delta), *args, **kwargs)
 
     def assign_sub(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
-        """As of tf.Variable."""
+        """As in tf.Variable."""
         return super().assign_sub(self._laid_out(delta), *args, **kwargs)
 
     def numpy(self) -> np.ndarray:
@@ -62,7 +62,7 @@ def _make(variable: Any, value: Any) -> None:
         return
     if callable(value):
         value = value()
-    if is_symbolic(value):  # an optimizer makes it in the first step, as Nadam does
+    if is_symbolic(value):  # an optimizer creates it in the first step, as Nadam does
         constant = tf.get_static_value(value)
         if constant is None:
             raise ConfigError(
@@ -75,7 +75,9 @@ def _make(variable: Any, value: Any) -> None:
 
 
 def _make_of_initializer(variable: Any, initializer: Callable[..., Any]) -> None:
-    """Variable._initialize_with_initializer: drawn on the host, so that all meshes begin with the same weights."""
+    """Variable._initialize_with_initializer: initialized on the host, so that the initial weights are the same on every
+    mesh.
+    """
     if distribution() is None:
         _initialize_with_initializer(variable, initializer)
         return
@@ -130,7 +132,7 @@ _NAMES: dict[Callable[..., Any], str] = {
 
 
 def _of_host_too(original: Callable[..., Any]) -> Callable[..., Any]:
-    """assign_add() and assign_sub() of a value on the host: DTensor's arithmetic takes none beside its own."""
+    """assign_add() and assign_sub() of a value on the host, which DTensor's arithmetic does not accept."""
 
     def assign(variable: Any, value: Any) -> Any:
         held = variable._value  # noqa: SLF001
@@ -143,7 +145,7 @@ def _of_host_too(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dense(original: Callable[..., Any]) -> Callable[..., Any]:
-    """An optimizer's assignment of the rows of an embedding: to a variable on a mesh as a whole."""
+    """An optimizer's assignment of rows of an embedding, done for the whole variable on a mesh."""
 
     def assign(optimizer: Any, variable: Any, value: Any) -> Any:
         held = variable.value if isinstance(variable, keras.Variable) else variable
