@@ -1,7 +1,7 @@
 """Trains, evaluates and checkpoints a plain Keras module under a TensorFlow distribution strategy.
 
-For programs with a training loop of their own it is a library: strategy(), shard(), checkpoint(), report() and
-should_stop(), all of them optional (own_loop/).
+For programs with their own training loop it is a library: strategy(), shard(), checkpoint(), report() and
+should_stop(), all optional (own_loop/).
 """
 
 from importlib import import_module
@@ -12,7 +12,7 @@ __all__ = ["checkpoint", "report", "shard", "should_stop", "strategy"]
 
 
 def __getattr__(name: str) -> Any:
-    """The library, imported when the first of its functions is used: TensorFlow takes seconds."""
+    """The library, imported when one of its functions is first used: TensorFlow takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.own_loop.library"), name)

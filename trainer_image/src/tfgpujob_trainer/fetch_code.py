@@ -1,8 +1,8 @@
-"""`python -m tfgpujob_trainer.fetch_code`: the init container that puts one commit of a git repository into /code.
+"""`python -m tfgpujob_trainer.fetch_code`: the init container that fetches one commit of a git repository into /code.
 
-The commit is named by its full hash, so every pod of every attempt has the same files, whoever serves them: objects are
-found by the hash of their content. Only this commit is asked for; a server that refuses that gives all branches and
-tags. Credentials are files of this container and are sent to the repository's own host only.
+The commit is given by its full hash, so every pod of every attempt has the same files from any server: objects are
+found by the hash of their content. Only this commit is requested; if a server refuses that, all branches and tags are.
+Credentials are files of this container and are sent only to the repository's own host.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tfgpujob_trainer.supervise.pod_end import write_termination_log
 
 _FIELD: Final = "spec.trainer.code.git"
 _SECONDS: Final = 60.0
-"""Without a byte from the server."""
+"""Seconds without a byte from the server."""
 _REPOSITORY: Final = ".tfgpu-fetch"
 _LFS: Final = b"version https://git-lfs"
 _PROXIES: Final = ("https_proxy", "http_proxy", "all_proxy", "no_proxy")
 
 
 def main() -> int:
-    """Fetch what the environment names; returns the exit code."""
-    for name in _PROXIES:  # dulwich reads small letters only
+    """Fetch what the environment sets; returns the exit code."""
+    for name in _PROXIES:  # dulwich reads lower case only
         if value := os.environ.get(name.upper()):
             os.environ.setdefault(name, value)
     try:
@@ -53,9 +53,9 @@ def main() -> int:
 
 
 def fetch(env: Mapping[str, str]) -> str:
-    """Put the files of the commit into the target; one line that says what is there.
+    """Write the files of the commit into the target; returns a line about them.
 
-    Raises ConfigError for what is to be corrected, NotFetchedError where trying again may help.
+    Raises ConfigError for an error in the settings, NotFetchedError if another try may help.
     """
     url, commit, target = env[URL], env[COMMIT], Path(env[TARGET])
     for left in target.iterdir():  # the kubelet may run an init container again
@@ -114,7 +114,7 @@ def _secret(file: Path) -> str | None:
 
 
 def _is_of_transport(error: GitProtocolError) -> bool:
-    """Whether the request as such failed: then it is no answer to what was asked for."""
+    """True if the request itself failed: the server has not answered it."""
     return isinstance(error.__cause__, HTTPError) or "unexpected http resp" in str(error)
 
 
@@ -156,7 +156,7 @@ def _folder(repository: Repo, commit: str, path: str) -> Tree:
 
 
 class _Checkout:
-    """Writes trees. A name that is there already is never written to, nor is a link followed."""
+    """Writes trees. An existing name is never written to, and links are not followed."""
 
     def __init__(self, repository: Repo) -> None:
         self._repository = repository
@@ -164,7 +164,7 @@ class _Checkout:
         self.submodules: list[str] = []
 
     def write(self, tree: Tree, folder: Path) -> None:
-        """The files of the tree, and of those below it."""
+        """Write the files of the tree, and of its subtrees."""
         for entry in tree.iteritems():
             assert entry.path is not None
             assert entry.mode is not None

@@ -1,7 +1,7 @@
 """`python -m tfgpujob_trainer.gpu_doctor`: whether this pod's GPUs compute, in some ten seconds.
 
-`tfgpu doctor --gpu` makes such a pod. What is found is printed as a line of JSON and stands in the pod's termination
-message. The exit code is 0 if nothing keeps a job from running on them.
+`tfgpu doctor --gpu` creates such a pod. The result is printed as a line of JSON and written to the pod's termination
+message. The exit code is 0 if jobs can run on the GPUs.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise.pod_end import write_termination_log
 
 _LEAST_FREE = 0.9
-"""Of a GPU's memory, before anything of ours runs on it."""
+"""Share of a GPU's memory that must be free before this process uses it."""
 _NODE = "see the node's kernel log for Xid errors, and try another node"
 
 
 def main() -> int:
-    """Look; the exit code."""
+    """Run the checks; returns the exit code."""
     found: dict[str, Any] = {"problems": []}
     outcome = Outcome(code=0, cause="Completed", message="the GPUs compute", summary=found)
     try:
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _look(found: dict[str, Any], env: Environment) -> None:
-    """Put what is seen into `found`. Raises ConfigError for the first thing that stops jobs."""
+    """Put the results into `found`. Raises ConfigError for the first problem that stops jobs."""
     if (cuda := driver_cuda()) is None:
         fix = "install it on the node, with the container runtime that shows it to pods, perhaps by a RuntimeClass"
         raise ConfigError("the pod sees no NVIDIA driver: libcuda.so.1 is not there, or finds no GPU", fix)
@@ -74,7 +74,7 @@ def _look(found: dict[str, Any], env: Environment) -> None:
 
 
 def _must(what: str, right: Callable[[], bool]) -> None:
-    """Raise ConfigError unless a computation ends with the right result."""
+    """Raise ConfigError unless a computation has the right result."""
     try:
         wrong = "" if right() else "has a wrong result"
     except Exception as error:  # noqa: BLE001 - whatever it is, people want to read it
@@ -84,7 +84,7 @@ def _must(what: str, right: Callable[[], bool]) -> None:
 
 
 def _cards() -> Iterator[dict[str, Any]]:
-    """What nvidia-smi says of each GPU; nothing without it."""
+    """nvidia-smi's report on each GPU; nothing without it."""
     fields = "name,driver_version,memory.total,memory.free"
     command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
@@ -96,7 +96,7 @@ def _cards() -> Iterator[dict[str, Any]]:
 
 
 def multiplies(device: str) -> bool:
-    """Whether a matrix product is right. Its numbers are whole and small: each precision has them exactly."""
+    """True if a matrix product is right. Its numbers are small integers, exact in each precision."""
     numbers = np.arange(512 * 512).reshape(512, 512)
     with tf.device(device):
         product = tf.matmul((numbers % 7).astype("float32"), (numbers % 5).astype("float32")).numpy()
@@ -104,7 +104,7 @@ def multiplies(device: str) -> bool:
 
 
 def adds_up(devices: Sequence[str], env: Environment) -> bool:
-    """Whether an all-reduce over the devices is right, by NCCL where they are GPUs."""
+    """True if an all-reduce over the devices is right, by NCCL if they are GPUs."""
     strategy = build_strategy(replace(env, strategy=MIRRORED, gpus=len(devices)), devices, NCCL)
 
     def replica() -> Any:

@@ -1,7 +1,7 @@
 """A learning-rate range test: the loss of each step while the learning rate rises geometrically.
 
-advise/rates.py starts it. Trains the job's model on its data, with its batch size, on one device, and keeps
-nothing of it. A plain script runs up to its first fit(), in whose place the test is.
+advise/rates.py starts it. Trains the job's model on its data, with its batch size, on one device, and saves nothing. A
+plain script runs up to its first fit(), which the test replaces.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.loop import SynchronousTrainer
 
 _ENOUGH = 3
-"""So many times what it was at first may the loss rise above that, until there is nothing more to see."""
+"""The test ends when the loss has risen by this multiple of its first value."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(settings: TrainerConfig, rates: Sequence[float]) -> list[float]:
-    """The loss of each step's batch before the step, until it is not finite, or so large that it need not go on."""
+    """The loss of each step's batch before the step, until it is not finite, or too large to continue."""
     alone = {name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "TFGPU_STRATEGY")}
     env = replace(environment.read(alone), strategy=ONE_DEVICE, role="worker", index=0)
     if settings.mode != "train":
@@ -100,7 +100,7 @@ def measure(settings: TrainerConfig, rates: Sequence[float]) -> list[float]:
 
 
 class _MeasuredError(TrainerError):
-    """The end of a script, in its first fit()."""
+    """Ends a script in its first fit()."""
 
 
 def losses_of(

@@ -30,7 +30,7 @@ from tfgpujob_trainer.supervise.round_environment import in_round
 from tfgpujob_trainer.supervise.supervisor import Supervisor
 
 _LOOP = "tfgpujob_trainer.script.loop"
-"""It imports TensorFlow, and so runs in a process of its own."""
+"""It imports TensorFlow, and therefore runs in a process of its own."""
 _ALONE = (
     "each worker trains a model of its own on all rows; to train one model together, import tfgpujob_trainer as tfgpu, "
     "take strategy = tfgpu.strategy(), create the model in strategy.scope(), and call strategy.run(step)"
@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def train(arguments: Sequence[str]) -> int:
-    """Check the configuration, then start the training processes and wait for their end; the pod's exit code."""
+    """Check the configuration, then start the training processes and wait for their end; returns the pod's exit
+    code.
+    """
     ledger = Ledger(time.monotonic_ns())
     options = parser().parse_args(arguments)
     last_lines: Sequence[str] = ()
@@ -64,7 +66,7 @@ def train(arguments: Sequence[str]) -> int:
         path = script.find(settings, env)
     except TrainerError as error:
         outcome = error.outcome()
-    except OSError as error:  # of the folder for packages, say: full, or not to be written to
+    except OSError as error:  # for instance, the folder for packages is full or not writable
         outcome = classify(error, has_peers=False)
     else:
         summary = CompletionMark(Path(settings.output.directory)).summary_for(config.to_json(settings))
@@ -95,8 +97,8 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def _with_packages(settings: TrainerConfig, environments: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Install what trainer.requirements asks for; the environments of processes that see it."""
-    # Here, because it is a sixth of what this process imports, and few jobs need it.
+    """Install trainer.requirements; returns the environments of processes that see the packages."""
+    # Imported here, because it takes a sixth of this process's imports, and few jobs need it.
     from tfgpujob_trainer.supervise import requirements  # noqa: PLC0415
 
     packages = requirements.prepare(settings, environment.read(environments[0]), os.environ)
@@ -113,7 +115,7 @@ def _run(
     ledger: Ledger,
     path: Path | None,
 ) -> tuple[Outcome, Sequence[str]]:
-    """Run the training processes, and start them again in place where that is on. `path`: a script's."""
+    """Run the training processes, and restart them in place if that is enabled. `path`: a script's."""
     if path is not None and script.has_own_loop(path):
         say(f"{path.name} has a training loop of its own, and runs as it is")
         if environment.read(environments[0]).has_peers and not script.has_a_strategy(path):
@@ -133,7 +135,7 @@ def _run(
         if env.is_chief:
             left.take()
     warm = WarmProcess(environments[0], say) if env.joins else None
-    # Nobody has to stop for a pod that could not go on at once.
+    # The gang must not stop for a pod that can't continue at once.
     ready = (lambda: None) if warm is None else warm.wait_until_ready
     member = gang.member(env, len(environments), memory, ready=ready)
     if warm is None and member.speaks:

@@ -1,6 +1,6 @@
-"""`tfgpu-supervise PROGRAM [ARGUMENT…]`: runs a program of one's own, and starts it again in its pod.
+"""`tfgpu-supervise PROGRAM [ARGUMENT…]`: runs a user's own program, and restarts it in its pod.
 
-It is to such a program what `tfgpu-train` is to the bundled trainer. Imports no TensorFlow.
+It is for such a program what `tfgpu-train` is for the bundled trainer. Does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfgpujob_trainer.supervise.pod_end import end_pod
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; returns the pod's exit code, which is the program's where that is the end."""
+    """Run the program; returns the pod's exit code, which is the program's if that ends the pod."""
     command = sys.argv[1:] if arguments is None else arguments
     last_lines: Sequence[str] = ()
     try:

@@ -68,13 +68,14 @@ def main(arguments: Sequence[str]) -> None:
         outcome = classify(error, has_peers=env.has_peers)
         if outcome.cause in ("Exception", "LimitReached"):
             print(users_traceback(error), end="", file=sys.stderr)
-        # Here, while the exception keeps the variables: deleting one would ask a parameter server that may be lost.
+        # Inside the handler, while the exception keeps the variables: deleting one would call a parameter server that
+        # may be lost.
         end(outcome, heartbeat, deadline)
     end(outcome, heartbeat, deadline)
 
 
 def end(outcome: Outcome, heartbeat: Heartbeat, deadline: CollectiveDeadline) -> NoReturn:
-    """Report the end, and end."""
+    """Report the end, and exit."""
     heartbeat.ended(outcome)
     flush_files()
     remove_generated_files()
@@ -86,7 +87,7 @@ def end(outcome: Outcome, heartbeat: Heartbeat, deadline: CollectiveDeadline) ->
 
 
 def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> Outcome:
-    """Train, evaluate and export, or follow a training run as its evaluator; says how it ended."""
+    """Train, evaluate and export, or follow a training run as its evaluator; returns how it ended."""
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     leave_threads_for_reading(settings.data.parallel_reads)
@@ -103,7 +104,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     if path is not None:
         env = folder.enter(settings, env)
         path = env.code_directory / settings.entrypoint
-    # Workers that come and go are waited for when the strategy is built.
+    # Building the strategy waits for workers that join and leave.
     workers = env.workers if env.least_workers is None else ()
     resolve_peers((*env.peers, *workers, *env.servers), say)
     is_divided = path is not None and script.is_divided(path)
@@ -137,7 +138,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
         outcome = Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=summary)
     except StoppedError as error:
         outcome = error.outcome()
-    # All work is done. A worker that leaves at once may take the others down before they have said so.
+    # All work is done. A worker that exits at once may abort the others before they have reported it.
     heartbeat.ended(outcome)
     with contextlib.suppress(tf.errors.OpError):
         run.peers.count(True)
@@ -145,7 +146,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
 
 
 def _divided() -> Callable[..., Outcome]:
-    """As run_script. Here, because DTensor takes time to import, and few jobs need it."""
+    """As run_script. Imported here, because DTensor takes time to import, and few jobs need it."""
     from tfgpujob_trainer.script.divided import run_divided  # noqa: PLC0415
 
     return run_divided

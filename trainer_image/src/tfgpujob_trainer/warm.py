@@ -1,8 +1,8 @@
-"""A process that has imported TensorFlow and nothing more, and forks a training process whenever it is asked to.
+"""A process that has imported TensorFlow and nothing more, and forks a training process for each request.
 
-Its socket takes packets with the descriptors of a request as JSON, of a process's output, and of what the request
-names: its heartbeats, its in-memory checkpoints if it makes any, and so on. It says `{"ready": 1}` once, answers
-`{"started": pid}` and, later, `{"ended": pid, "status": n}`. See supervise/processes.py, its other side.
+Its socket receives packets with the descriptors of a request as JSON, of a process's output, and of what the request
+names: its heartbeats, its in-memory checkpoints if it makes any, and so on. It sends `{"ready": 1}` once, answers
+`{"started": pid}` and, later, `{"ended": pid, "status": n}`. supervise/processes.py is its other side.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _train(descriptors: Sequence[int]) -> NoReturn:
         for name, number in zip(asked["descriptors"], kept, strict=True):
             os.set_inheritable(number, True)
             os.environ[name] = str(number)
-        # What is drawn without a seed must differ from one process to the next, as it does between fresh ones.
+        # Random numbers without a seed must differ between processes, as they do between new ones.
         random.seed()
         np.random.seed()
         task.main(asked["arguments"])
