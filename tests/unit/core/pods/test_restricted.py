@@ -51,7 +51,7 @@ def test_without_the_switch_and_where_host_access_is_allowed_pods_are_as_written
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        ("volumes[0].nfs", {"volumes": [{"name": "a", "nfs": {"server": "b"}}]}),
+        ("volumes[0].nfs", {"volumes": [{"name": "a", "nfs": {"server": "b", "path": "/"}}]}),
         ("volumes[0].flexVolume", {"volumes": [{"name": "a", "flexVolume": {"driver": "b"}}]}),
         ("securityContext.runAsNonRoot", {"securityContext": {"runAsNonRoot": False}}),
         ("securityContext.runAsUser", {"securityContext": {"runAsUser": 0}}),
@@ -74,6 +74,7 @@ def test_what_restricted_refuses_is_refused_by_field(field: str, said: dict[str,
 
 
 def test_volumes_that_restricted_knows_pass() -> None:
-    volumes = [{"name": kind.lower(), kind: {}} for kind in ("configMap", "csi", "emptyDir", "image", "secret")]
+    volumes: list[Any] = [{"name": kind.lower(), kind: {}} for kind in ("configMap", "emptyDir", "image", "secret")]
+    volumes.append({"name": "csi", "csi": {"driver": "d"}})
     job = make.job("OneDevice", image="mine:1", trainer=None, worker={"template": {"spec": {"volumes": volumes}}})
     assert isinstance(parse_job(job, restricted=True), JobSpec)

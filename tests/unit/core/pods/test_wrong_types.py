@@ -28,7 +28,7 @@ spec:
   containers:
     - name: tensorflow
       image: i:1
-      env: [{name: A, value: '1'}, {name: https_proxy, value: p}, {name: B, valueFrom: {secretKeyRef: {key: k}}}]
+      env: [{name: A, value: '1'}, {name: https_proxy, value: p}, {name: B, valueFrom: {secretKeyRef: {name: s, key: k}}}]
       envFrom: [{secretRef: {name: s}}]
       ports: [{name: p, containerPort: 80, hostPort: 0}]
       resources: {limits: {cpu: 1}, requests: {cpu: 1}}
@@ -38,10 +38,10 @@ spec:
       lifecycle: {preStop: {httpGet: {port: 80}}}
       securityContext: {runAsUser: 1, capabilities: {add: [CHOWN], drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}
   initContainers:
-    - {name: init, image: i, restartPolicy: Always, resources: {requests: {cpu: 1}}, volumeMounts: [{name: data}]}
+    - {name: init, image: i, restartPolicy: Always, resources: {requests: {cpu: 1}}, volumeMounts: [{name: data, mountPath: /d}]}
   volumes:
     - {name: s, secret: {secretName: x, items: [{key: a, path: a}]}}
-    - {name: p, projected: {sources: [{secret: {items: [{key: k}]}}]}}
+    - {name: p, projected: {sources: [{secret: {items: [{key: k, path: p}]}}]}}
   securityContext: {runAsUser: 1, sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}
   affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: z}]}}
   tolerations: [{key: a, operator: Exists}]
