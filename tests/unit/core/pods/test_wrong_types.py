@@ -28,7 +28,7 @@ spec:
   containers:
     - name: tensorflow
       image: i:1
-      env: [{name: A, value: '1'}, {name: https_proxy, value: p}, {name: B, valueFrom: {secretKeyRef: {name: s, key: k}}}]
+      env: [{name: A, value: '1'}, {name: no_proxy, value: p}, {name: B, valueFrom: {secretKeyRef: {name: s, key: k}}}]
       envFrom: [{secretRef: {name: s}}]
       ports: [{name: p, containerPort: 80, hostPort: 0}]
       resources: {limits: {cpu: 1}, requests: {cpu: 1}}
@@ -38,7 +38,11 @@ spec:
       lifecycle: {preStop: {httpGet: {port: 80}}}
       securityContext: {runAsUser: 1, capabilities: {add: [CHOWN], drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}
   initContainers:
-    - {name: init, image: i, restartPolicy: Always, resources: {requests: {cpu: 1}}, volumeMounts: [{name: data, mountPath: /d}]}
+    - name: init
+      image: i
+      restartPolicy: Always
+      resources: {requests: {cpu: 1}}
+      volumeMounts: [{name: data, mountPath: /d}]
   volumes:
     - {name: s, secret: {secretName: x, items: [{key: a, path: a}]}}
     - {name: p, projected: {sources: [{secret: {items: [{key: k, path: p}]}}]}}
