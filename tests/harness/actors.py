@@ -134,7 +134,7 @@ class Scheduler:
         self.delay = delay
         self.nodes = [NODE]
         self.priorities: Mapping[str, int] = {}
-        """Of the priority classes that there are. All other pods have 0."""
+        """By priority class. All other pods have 0."""
 
     def watch(self) -> None:
         self.server.observers.append(self._notice)
@@ -144,7 +144,7 @@ class Scheduler:
             asyncio.get_running_loop().call_later(self.delay, self.schedule)
 
     def schedule(self) -> None:
-        """Place every pod that fits; tell the others' status why not."""
+        """Place every pod that fits; set the reason in the status of the others."""
         pods = sorted(self.server.select("Pod"), key=self._priority, reverse=True)
         free = self.gpus - sum(_gpus(pod) for pod in pods if pod["spec"].get("nodeName") and not finished(pod))
         for pod in pods:
@@ -212,7 +212,7 @@ class Kubelet:
         self.lost: set[str] = set()
         """The same for some nodes only."""
         self.missing_images: set[str] = set()
-        """Images that nobody has pushed yet."""
+        """Images that don't exist yet."""
         self.on_ready: Callable[[Object], None] = lambda _: None
         self.last_words: Callable[[Object], str] = lambda _: ""
         """What a pod leaves in its termination message."""

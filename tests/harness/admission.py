@@ -1,8 +1,8 @@
 """What the API server checks before it stores an object: names, labels, pods, quotas, the namespace.
 
-The messages are those of a real v1.20 server; the conformance suite compares code and reason, and the parts
-of messages that people get to see. Rules that the harness does not know are left out on purpose: what gets in
-here may be refused there, never the other way round for the objects that the operator makes.
+The messages are those of a real v1.20 server; the conformance suite compares code and reason, and the parts of messages
+that users see. Rules that the harness lacks are left out on purpose: a real server may refuse what is accepted here,
+but never the other way round for objects that the operator creates.
 """
 
 from __future__ import annotations

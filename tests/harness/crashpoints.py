@@ -70,7 +70,7 @@ def check(point: Point) -> list[str]:
 
 
 def sample(each: int, seed: int = 1) -> list[Point]:
-    """So many points of each scenario, the same ones every time."""
+    """`each` points of every scenario, the same ones every time."""
     chosen = []
     chance = random.Random(seed)
     for scenario in SCENARIOS:

@@ -1,11 +1,12 @@
-"""A day of six GPUs in virtual time: two elastic jobs that train all day, and rigid ones that come and go.
+"""A day of six GPUs in virtual time: two elastic jobs that train all day, and short rigid ones.
 
 `python -m tests.harness.day` plays days with the same arrivals twice: as they are, and with the elastic jobs as rigid
-ones of as many workers as they ask for. It prints the share of the GPUs' time in which somebody trained, and how long
-the rigid jobs waited. The operator is the real one, and all promises are watched; the scheduler, the kubelet and the
-trainers are those of the harness.
+ones of as many workers as they ask for. It prints the share of the GPUs' time that was used for training, and how long
+the rigid jobs waited. The operator is the real one, and all promises are checked; the scheduler, the kubelet and the
+trainers are the harness's.
 
-A job has so many GPU seconds to train. Of each round the first `PAUSE` seconds are none: processes start, and restore.
+A job has a number of GPU seconds to train. The first `PAUSE` seconds of each round don't count: processes start, and
+restore.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class Arrival:
     """Seconds since the day began."""
     workers: int
     seconds: float
-    """Of training, with all of its workers."""
+    """Seconds of training with all of its workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     used: float
-    """Share of the GPUs' time in which somebody trained."""
+    """Share of the GPUs' time that was used for training."""
     waits: tuple[float, ...]
     """Seconds from the arrival of each rigid job until it first trained; infinite: it never did."""
     elastic: tuple[float, ...]
@@ -137,7 +138,7 @@ class Day(World):
         self._rounds: dict[str, _Round] = {}
 
     def names(self) -> Iterator[str]:
-        """Of the jobs that have trained."""
+        """Names of the jobs that have trained."""
         yield from self.began
 
     def trained(self, name: str) -> float:
@@ -185,7 +186,7 @@ class Day(World):
 
 
 def main() -> int:
-    """0 if nobody starved, and the GPUs were used 1.2 times as much as with rigid jobs."""
+    """0 if no job starved, and the GPUs were used 1.2 times as much as with rigid jobs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--days", type=int, default=5, metavar="N", help="how many (default 5)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the first (default 0)")

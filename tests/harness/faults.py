@@ -16,7 +16,7 @@ class Fault(StrEnum):
     CRASH_AFTER = "crash-after"
     """The server applies it; the operator is killed before the answer arrives."""
     CONFLICT = "409"
-    """Somebody else's change came first; for a create, that of a quota. Not applied."""
+    """Another client's change came first; for a create, that of a quota. Not applied."""
     THROTTLED = "429"
     ERROR = "500"
     UNAVAILABLE = "503"
@@ -27,13 +27,13 @@ class Fault(StrEnum):
     LATE = "late"
     """No answer comes, and it is applied seconds after the operator has given it up."""
     PAUSED = "paused"
-    """The operator stands still as it sends, hears nothing for longer than its lease lasts, and goes on."""
+    """The operator stops as it sends, receives nothing for longer than its Lease lasts, and then continues."""
     SLOW = "slow"
     """Applied at once; the answer comes just before the client would give up renewing its Lease."""
 
 
 READ_FAULTS: Final = (Fault.THROTTLED, Fault.ERROR, Fault.UNAVAILABLE, Fault.LOST, Fault.SLOW)
-"""What may become of a GET or a LIST. A list may be expired besides, in its second page: Injector.expired."""
+"""What may happen to a GET or a LIST."""
 
 
 MAX_TRAVEL: Final = 2.0

@@ -1,7 +1,7 @@
-"""What an operator process gets to see: lists and watch events, and all that can go wrong with them.
+"""What an operator process sees: lists and watch events, and all that can go wrong with them.
 
-It stands where shell/watch.py runs kopf: a list at first, then every change, in order, a moment later. After a
-410 it lists again, and what has vanished meanwhile is told to nobody.
+It replaces kopf in shell/watch.py: a list first, then every change, in order, a moment later. After a 410 it lists
+again, and deletions in between are not reported.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ class Feed:
         self._blind_until = 0.0
         self._lags_until = 0.0
         self.delay = DELAY
-        """Seconds until an event is told."""
+        """Seconds until an event is delivered."""
         self._stopped = False
         self.held_until = 0.0
-        """A process that stands still hears everything when it goes on."""
+        """A process that was stopped receives everything when it continues."""
 
     def start(self, since: int) -> None:
         """List, as of that revision, and follow from there.
 
-        Whoever lists the past is served by an API server that is behind the others, and stays so for a while.
+        A list of the past comes from an API server that is behind the others, and stays so for a while.
         """
         if since < self._server.history.revision:
             self._lags_until = asyncio.get_running_loop().time() + LAG

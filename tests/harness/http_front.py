@@ -32,9 +32,9 @@ class Front:
         self.raw: dict[str, str] = {}
         """JSON that Python can't write, by the text that stands for it in the objects: deep, or no UTF-8."""
         self.outage = 0
-        """So many requests from now on are answered by a server that is going down."""
+        """How many of the next requests are answered by a server that is shutting down."""
         self.tokens: tuple[str, ...] = ()
-        """Whoever shows another one is nobody; empty: anybody may ask."""
+        """Accepted tokens; empty: no token is required."""
         self._open: dict[int, web.Request] = {}
         self.refuse: Callable[[str, str], ApiError | None] = lambda _method, _path: None
         """What is refused, by method and path; code 0 hangs up."""
@@ -43,7 +43,7 @@ class Front:
         server.observers.append(lambda _: self.wake())
 
     def wake(self) -> None:
-        """Whoever waits looks again."""
+        """Wake the waiting requests."""
         asyncio.get_running_loop().create_task(self._notify())
 
     async def _notify(self) -> None:
@@ -74,7 +74,7 @@ class Front:
             body = {"kind": "Status", "code": refused.code, "reason": refused.reason, "message": refused.message}
             return web.json_response(body, status=refused.code)
         except ConnectionResetError:
-            # Nobody is there any more to whom it could be said.
+            # The client is gone.
             return web.Response()
         finally:
             del self._open[id(request)]

@@ -1,10 +1,10 @@
-"""Leaders of gangs that are resized in place: what they answer to PUT /workers, and when they begin the next round.
+"""Leaders of gangs that are resized in place: what they answer to PUT /workers, and when they start the next round.
 
-As the trainer's supervisor (docs/adr/0027): a round with another number of workers begins once all its workers are up,
-and a moment after it was decided. Whoever has left ends with the exit code of a stop, or waits to be deleted. If a
-pod is lost, the others wait in theirs until another has come in its place (docs/adr/0037); if it has said goodbye, or
-is silent for longer than its processes live, they train on without it until then, where the pods say so
-(docs/adr/0041, 0042), or with a spare in its place (docs/adr/0047).
+As in the trainer's supervisor (docs/adr/0027), a round with another number of workers starts once all its workers are
+up, and a moment after it was decided. A worker that has left ends with the exit code of a stop, or waits to be deleted.
+If a pod is lost, the others wait in theirs for its replacement (docs/adr/0037). If it has reported its end, or is
+silent for longer than its processes live, they train without it until then, if the pods are configured for it
+(docs/adr/0041, 0042), or with a spare instead (docs/adr/0047).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 2.0
 
 
 class Gang(Protocol):
-    """Of one attempt of a job, by index: its workers that run."""
+    """The running workers of one attempt of a job, by index."""
 
     def __call__(self, leader: Object) -> dict[int, Object]: ...
 
@@ -56,8 +56,8 @@ class Leaders:
         leaves: Callable[[Object, int], None],
         trains: Callable[[Object, int], None],
     ) -> None:
-        """`begins`: a round with these pods. `leaves`: this pod ends with this code. `trains`: with the leader, so many
-        workers, at most, of the round that runs and of the one that is about to begin."""
+        """`begins`: a round with these pods. `leaves`: this pod ends with this code. `trains`: with the leader, the
+        number of workers, at most, of the running round and of the next one."""
         self.refuses = self.patient = False
         """`patient`: they wait for a member that has said nothing."""
         self._gang, self._begins, self._leaves, self._trains = gang, begins, leaves, trains
@@ -80,7 +80,7 @@ class Leaders:
         self._leader(leader).members = {index: pod["metadata"]["uid"] for index, pod in workers.items()}
 
     def said_goodbye(self, leader: Object, pod: Object) -> None:
-        """This member's processes have ended since its pod is told to stop."""
+        """This member's processes have ended because its pod is being stopped."""
         its_own = pod["metadata"]["uid"] == leader["metadata"]["uid"]
         if environment(leader, names.RECOVERY_LEAST) and not its_own:
             self._leader(leader).gone.add(pod["metadata"]["uid"])
@@ -96,7 +96,7 @@ class Leaders:
         return {"workers": known.workers, "wanted": known.wanted, "without": sorted(known.without)}
 
     def look(self, leader: Object) -> None:
-        """Somebody is up who was not, or gone who was up, or somebody else is wanted."""
+        """A worker has come up or is gone, or another number is wanted."""
         known, up = self._leader(leader), self._up(leader)
         following = next((n for n in (known.wanted, known.workers) if self._enough(leader, up, n)), None)
         if following is None or known.next:
@@ -125,7 +125,7 @@ class Leaders:
         self.look(leader)
 
     def _members(self, leader: Object, up: Mapping[int, Object], workers: int) -> list[int]:
-        """Of the next round: those of this one that are up, and as many more as it may have."""
+        """Members of the next round: those of this one that are up, and as many more as it may have."""
         known = self._leader(leader)
         uids = {*known.members.values(), *known.chosen}
         those = sorted((i for i in up if i < workers), key=lambda i: (up[i]["metadata"]["uid"] not in uids, i))
@@ -136,7 +136,9 @@ class Leaders:
         return {index: pod for index, pod in self._gang(leader).items() if pod["metadata"]["uid"] not in gone}
 
     def _enough(self, leader: Object, up: Mapping[int, Object], workers: int) -> bool:
-        """Whether a round of so many may begin: all are up, or known not to be, and enough of them are left."""
+        """True if a round of this size may start: each worker is up, or known to have no processes, and enough are
+        left.
+        """
         known, missing = self._leader(leader), set(range(workers)) - up.keys()
         dispensable = known.without | {index for index, uid in known.members.items() if uid in known.gone}
         least = int(environment(leader, names.RECOVERY_LEAST) or workers)

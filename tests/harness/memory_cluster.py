@@ -182,7 +182,7 @@ class MemoryCluster:
         raise ApiError(*_NO_ANSWER)
 
     async def _paused(self, call: Callable[[], T]) -> T:
-        """The request lies in the send buffer of a process that stands still, and leaves when it goes on."""
+        """The request is in the send buffer of a stopped process, and is sent when it continues."""
         loop = asyncio.get_running_loop()
         self.paused_until = loop.time() + PAUSE
         self.on_pause(self.paused_until)

@@ -1,8 +1,8 @@
 """MultiKueue's part between a cluster in which jobs are made and one in which they run: what it writes, in its order.
 
-Of Kueue 0.18 and later, with its adapter for kinds that it does not know (MultiKueueAdaptersForCustomJobs): that reads
-spec.managedBy, sends the job without it, and copies the status of the job there whole. What decides about quota on
-either side is Kueue's part: tests/harness/kueue.py.
+As in Kueue 0.18 and later, with its adapter for unknown kinds (MultiKueueAdaptersForCustomJobs): it reads
+spec.managedBy, sends the job without it, and copies the job's whole status back. tests/harness/kueue.py decides about
+quota on either side.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ ODD: Final[dict[str, str]] = {
     "not-a-number": "NaN",
     "brackets-in-text": '"' + "[{" * 50_000 + '"',
 }
-"""No API server sends these, but for the last; whoever stands before it might. The others are to be read."""
+"""Only the last is sent by API servers; a proxy might send the others. All but the last must be readable."""
 
 
 def spec(placeholder: Any) -> dict[str, Any]:
-    """Of a good job, but for what stands in its template."""
+    """The spec of a valid job, except for what is in its template."""
     affinity = {"unknown": placeholder}
     return {
         "strategy": "OneDevice",

@@ -146,7 +146,7 @@ class OperatorProcess:
 
 
 def _no_beat() -> None:
-    """Nobody watches the health of a process here: it is killed when a task of its dies."""
+    """The health of this process is not watched: it is killed when one of its tasks ends."""
 
 
 def isolating(config: Config) -> Config:

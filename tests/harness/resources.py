@@ -77,7 +77,7 @@ def resource(kind: str) -> Resource:
 
 
 def in_objects(kind: str) -> str:
-    """The kind as objects say it: the operator tells pod groups apart by version and group, `PodGroup.v1beta1.…`."""
+    """The kind as in objects: the operator has the version and group of pod groups in it, `PodGroup.v1beta1.…`."""
     return kind.partition(".")[0]
 
 

@@ -41,9 +41,9 @@ class Scenario:
     """status.phase of every job that is left at the end, by name: what the story comes to."""
     schedulable_gpus: int = 64
     missing_images: frozenset[str] = frozenset()
-    """Images that nobody has pushed yet."""
+    """Images that don't exist yet."""
     nodes: tuple[str, ...] = ()
-    """Nodes that the cluster tells of; without any, there is one of which nothing is told."""
+    """Nodes that the cluster lists; empty: there is one that it does not list."""
     stuck: frozenset[str] = frozenset()
     """Replicas that wait for their data for ever, in runs that don't end (`ends`)."""
     isolated: bool = False
@@ -210,7 +210,7 @@ def tells(job_name: str) -> When:
 
 
 def told_in_place(job_name: str, times: int) -> When:
-    """The status has counted so many restarts in place."""
+    """The status has counted this many restarts in place."""
 
     def when(world: World) -> bool:
         obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
@@ -220,7 +220,7 @@ def told_in_place(job_name: str, times: int) -> When:
 
 
 def resized(job_name: str, workers: int) -> When:
-    """The status says that so many workers train, no resize is under way, and nobody is left over."""
+    """By the status this many workers train, no resize is in progress, and no other worker is left."""
 
     def when(world: World) -> bool:
         obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
@@ -232,7 +232,7 @@ def resized(job_name: str, workers: int) -> When:
 
 
 def trains(job_name: str, workers: int) -> When:
-    """The status says that so many workers train together, and no more is under way."""
+    """By the status this many workers train together, and no resize is in progress."""
 
     def when(world: World) -> bool:
         obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
@@ -326,7 +326,7 @@ def vanish(name: str) -> Do:
 
 
 def room(gpus: int) -> Do:
-    """So many GPUs are there, those that are in use included."""
+    """This many GPUs exist, including those in use."""
 
     def do(world: World) -> None:
         world.scheduler.gpus = gpus
@@ -376,7 +376,7 @@ def kill(identity: str) -> Do:
 
 
 def lose(identity: str) -> Do:
-    """Its node is gone: it dies, and nobody starts it again."""
+    """Its node is gone: the process dies, and is not restarted."""
 
     def do(world: World) -> None:
         world.lost.add(identity)

@@ -29,7 +29,7 @@ class ScriptedCluster(MemoryCluster):
         self.calls: list[str] = []
         """`verb kind name …`, in the order made."""
         self.before: Callable[[str], None] = lambda _: None
-        """What somebody else does just before a request arrives."""
+        """What another client does just before a request arrives."""
         self.refuse: Callable[[str], None] = lambda _: None
         """May raise ApiError for a request, which then does nothing."""
         self.hang: Callable[[str], float] = lambda _: 0.0

@@ -1,4 +1,4 @@
-"""Jobs that are valid and as large as they may be, each in another way: what a bound allows must cost nobody else."""
+"""Jobs that are valid and as large as allowed, each in another way: none may delay or block other jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfgpujob import names
 from tfgpujob.api.limits import MAX_VALUES, too_large
 
 Template = Callable[[int], dict[str, Any]]
-"""A pod template with so many entries."""
+"""A pod template with this many entries."""
 
 
 def _container(**more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A world that is told what to do act by act, and must be in order when it has come to rest."""
+"""A world that is controlled step by step, and must be in order when it has come to rest."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Story:
             scenario.apply(quota(pods=str(pods)))(self.world)
 
     async def _room(self, gpus: int) -> None:
-        """So many GPUs are there for pods that have no node yet. Those that have one keep theirs."""
+        """Capacity of this many GPUs for pods without a node. Pods with one keep theirs."""
         scenario.room(gpus)(self.world)
 
     async def _image(self, missing: bool) -> None:

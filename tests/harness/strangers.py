@@ -1,7 +1,7 @@
-"""The operator among 1,000 poisoned objects of 50 kinds, beside itself without them: `make strangers`.
+"""The operator among 1,000 poisoned objects of 50 kinds, compared with itself without them: `make strangers`.
 
-The operator is a process of its own that starts anew, as after an upgrade: its objects were refused before. The API
-server is the one in memory, over HTTP. Ends with one line of JSON.
+The operator is a process of its own that has just started, as after an upgrade: its objects were refused before. The
+API server is the one in memory, over HTTP. Ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tfgpujob.shell.store import Store
 
 KINDS = 50
 JOBS = 21
-"""Of another namespace, one after the other."""
+"""Jobs of another namespace, one after the other."""
 PATIENCE = 600.0
 MOST_READY_SECONDS, MOST_SLOWER, MOST_LARGER = 30.0, 1.2, 1.3
 Json = dict[str, Any]
@@ -76,7 +76,7 @@ def _status(job: Json) -> Any:
 
 
 def measured(count: int, kinds: list[Json]) -> Json:
-    """An operator that starts among so many poisoned objects: seconds and CPU until ready, ms a job, MiB."""
+    """An operator that starts among `count` poisoned objects: seconds and CPU until ready, ms a job, MiB."""
     with tempfile.TemporaryDirectory() as folder, live_cluster(Path(folder), operator=False) as cluster:
         cluster.do(lambda: cluster.server.create("Namespace", "", {"metadata": {"name": "strangers"}}, by="setup"))
         cluster.front.raw |= {f"@{name}@": text for name, text in (POISONS | ODD).items()}

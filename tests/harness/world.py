@@ -29,12 +29,12 @@ RESTART = 1.0
 WORK = 5.0
 """Seconds that a gang trains once it is complete."""
 GOODBYE = 0.5
-"""Seconds after which a pod that is told to stop has said goodbye to its gang."""
+"""Seconds after which a stopping pod has reported the end of its processes to its gang."""
 UNHEARD = 5.0
 """Seconds after which a leader misses a pod whose node is lost; one that is gone it misses at once."""
 SILENT = 6.0
 """Seconds after that, in which the processes of that pod end, if they have not (supervise/rounds.py). Both are shorter
-than in reality, so that nobody takes the wait for the end of a story."""
+than in reality, so that this wait is not taken for the end of a story."""
 STILL = 40.0
 """Seconds after which a run that hangs counts as standing still."""
 NOT_STATE = frozenset({"Lease", "Event"})
@@ -42,10 +42,9 @@ NOT_STATE = frozenset({"Lease", "Event"})
 Ends = Mapping[str, Sequence[int | None]]
 """How replicas end, by `role-index` or `role`: the exit code of the 1st, 2nd, … complete run of the gang.
 
-A gang runs anew whenever it is complete again, be it all of it or one replica that started again.
+A gang runs again whenever it is complete again, be it the whole gang or one restarted replica.
 
-The last one repeats; None runs for ever. Default: parameter servers, and their workers, run for ever, everybody
-else exits 0.
+The last code repeats; None runs forever. Default: parameter servers, and their workers, run forever, all others exit 0.
 """
 
 
@@ -175,7 +174,9 @@ class World:
         return self._run_count.get(job_uid, 0)
 
     async def answer(self, ip: str, token: str) -> bytes | None:
-        """GET /progress of a pod; its address is its name. Whoever is to hang has stood still since it was up."""
+        """GET /progress of a pod; its address is its name. A pod that is to hang has made no progress since it was
+        up.
+        """
         del token
         pod = self.server.objects.get(("Pod", "default", ip))
         if pod is None or (pod.get("status") or {}).get("phase") != "Running":
@@ -331,7 +332,7 @@ class World:
                 self.loop.call_later(self.work + 0.01 * number, self._end, member["metadata"]["uid"], code, uids)
 
     def _done_with(self, job: Object, attempt: str) -> set[tuple[str, str]]:
-        """Replicas that nobody waits for any more: they succeeded, or are evaluators that failed."""
+        """Replicas that are not waited for any more: they succeeded, or are evaluators that failed."""
         by_role = (job.get("status") or {}).get("replicaStatuses") or {}
         through = {(role, str(i)) for role, counts in by_role.items() for i in counts.get("succeededIndexes") or ()}
         for pod in self.pods(job["metadata"]["name"], job["metadata"]["namespace"]):
@@ -395,7 +396,7 @@ class Complaints(logging.Handler):
         return self
 
     def detach(self) -> None:
-        """What the tasks of a run that is over say as they end is nobody's business: the logger stays quiet."""
+        """Silences the logger: what the tasks of a finished run log at their end does not matter."""
         self._logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:

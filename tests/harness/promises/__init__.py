@@ -18,7 +18,7 @@ from tests.harness.resources import controller
 from tfgpujob import names
 
 KINDS = ("Pod", "Service", "NetworkPolicy", "PodGroup", "PersistentVolumeClaim", "Workload")
-"""Of what belongs to a job."""
+"""Kinds of objects that belong to a job."""
 Promise = Callable[[Change, Truth], Iterator[str]]
 OF_PODS: tuple[Promise, ...] = (pods.one_object_per_replica, pods.addresses_agree)
 OF_STATUS: tuple[Promise, ...] = (
@@ -32,7 +32,8 @@ OF_STATUS: tuple[Promise, ...] = (
     status.time_adds_up,
 )
 OF_COPIED_STATUS: tuple[Promise, ...] = (status.terminal_is_final,)
-"""Of a job that runs in another cluster: MultiKueue writes it, and each further job that it makes there begins anew."""
+"""For a job that runs in another cluster: MultiKueue writes its status, which starts over with each further job that it
+creates there."""
 OF_LEASES: tuple[Promise, ...] = (leader.one_leader,)
 OF_WRITES: tuple[Promise, ...] = (
     writes.touches_only_its_own,
@@ -42,7 +43,7 @@ OF_WRITES: tuple[Promise, ...] = (
     claims.claims_stay_the_replicas,
     claims.only_claims_that_are_to_go_have_an_owner,
 )
-"""Of operators. They hold for a write that arrives late too."""
+"""For writes of operators, even for those that arrive late."""
 OF_WRITES_IN_TIME: tuple[Promise, ...] = (
     pods.rounds_do_not_mix,
     writes.nothing_for_a_job_that_goes,
@@ -54,7 +55,7 @@ OF_WRITES_IN_TIME: tuple[Promise, ...] = (
     queues.admission_comes_before_pods,
     queues.quota_goes_after_pods,
 )
-"""Those of operators that nobody can keep for a write that arrives when it was given up long ago."""
+"""For writes of operators, except those that arrive after they were given up long ago."""
 ALL = (*OF_PODS, *OF_STATUS, *OF_LEASES, *OF_WRITES, *OF_WRITES_IN_TIME)
 
 

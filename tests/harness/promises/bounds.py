@@ -24,7 +24,7 @@ NAMES: Final = ("loop_lag", "bytes")
 _LARGE: Final = 8 << 10
 """Bytes of JSON from which on a spec is looked at: of a small one everything is little."""
 _HELD: Final = (2, 64 << 10)
-"""So many times what was sent, and so many bytes beside."""
+"""This multiple of what was sent, and this many bytes more."""
 _DECIDED: Final = (64, 256 << 10)
 """A spec that is parsed takes 25 times its text, and a plan of 512 pods has a record for each."""
 

@@ -9,7 +9,7 @@ from tests.harness.promises.truth import Truth
 
 
 def one_leader(change: Change, truth: Truth) -> Iterator[str]:
-    """Nobody takes the Lease from a holder who may still believe in it."""
+    """The Lease is never taken from a holder that may still believe in it."""
     assert change.old is not None
     before, now = change.old["spec"], change.object["spec"]
     renewed, truth.renewed_at = truth.renewed_at, truth.now

@@ -1,4 +1,4 @@
-"""What holds of pods, whoever made them."""
+"""Promises about pods, whichever client created them."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def addresses_agree(change: Change, truth: Truth) -> Iterator[str]:
 
 
 def rounds_do_not_mix(change: Change, truth: Truth) -> Iterator[str]:
-    """Whoever begins with a gang knows as many workers as the status says, and so do all others that began with it.
-    Whoever joins later knows itself among them."""
+    """A worker that starts with a gang has the number of workers in the status, and so have all others that started
+    with it. A worker that joins later has itself among them."""
     job = truth.job_of(change.object) if change.kind == "Pod" and change.type == "ADDED" else None
     known = None if job is None else _workers(change.object)
     if job is None or known is None:

@@ -94,7 +94,7 @@ def stalls_are_real(change: Change, truth: Truth) -> Iterator[str]:
 
 
 def time_adds_up(change: Change, truth: Truth) -> Iterator[str]:
-    """Each second since the job was created is told once, and no account is taken back."""
+    """Each second since the job was created is counted once, and no account is taken back."""
     del truth
     told = (change.object.get("status") or {}).get("goodput")
     before = (_old(change).get("status") or {}).get("goodput") or {}

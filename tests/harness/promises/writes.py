@@ -56,7 +56,7 @@ def gang_comes_before_pods(change: Change, truth: Truth) -> Iterator[str]:
 
 
 def nothing_for_a_job_that_goes(change: Change, truth: Truth) -> Iterator[str]:
-    """A job with a deletionTimestamp, or one that is gone, gets nothing created, and Kueue is told nothing of it."""
+    """For a job with a deletionTimestamp, or one that is gone, nothing is created, and its Workload is not written."""
     if change.verb != "create" and (change.kind, change.verb) != ("Workload", "replace_status"):
         return
     owner = controller(change.object)

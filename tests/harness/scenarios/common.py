@@ -14,10 +14,10 @@ FOREVER = {"worker": (None,), "chief": (None,)}
 STATUS = "/TFGPUJob default/train/status/"
 STARTING = "lost before or after it was written that all were created: only then it counts as a disruption"
 SECOND_TIME = {"worker": (None, 0)}
-"""The first run goes on until something ends it: how slow an operator is must not change what happens."""
+"""The first run lasts until something ends it: the speed of the operator must not change what happens."""
 SERVERS = job("train", "ParameterServer", chief=1, worker=2, ps=1)
 SECOND_CHIEF = {"chief": (None, 0)}
-"""The chief goes on until the gang is complete for the second time."""
+"""The chief runs until the gang is complete for the second time."""
 
 
 def submit(obj: Object) -> Step:

@@ -1,4 +1,4 @@
-"""Jobs that get a NetworkPolicy: it is there before the first pod, and again when somebody has taken it away."""
+"""Jobs that get a NetworkPolicy: it exists before the first pod, and is created again after a deletion."""
 
 from __future__ import annotations
 

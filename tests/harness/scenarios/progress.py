@@ -1,4 +1,4 @@
-"""Jobs that tell how far they are, and jobs that don't get on."""
+"""Jobs that report their progress, and jobs that stall."""
 
 from __future__ import annotations
 

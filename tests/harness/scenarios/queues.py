@@ -1,4 +1,4 @@
-"""Jobs in queues of Kueue: admitted late, evicted and readmitted, suspended, edited and made anew."""
+"""Jobs in queues of Kueue: admitted late, evicted and readmitted, suspended, edited and created again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API server, or somebody else, does not let us do."""
+"""What the API server, or another client, prevents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs with a spare pod, which takes the place of a worker that is lost."""
+"""Gangs with a spare pod, which replaces a lost worker."""
 
 from __future__ import annotations
 
