@@ -147,7 +147,7 @@ def _imports(tree: ast.Module, package: str) -> set[str]:
 
 
 def _length(path: Path, name: str) -> int:
-    """Of the tuple of that name."""
+    """Length of the tuple of that name."""
     for node in ast.walk(_tree(path)):
         match node:
             case ast.Assign([ast.Name(found)], ast.Tuple(parts)) | ast.AnnAssign(ast.Name(found), _, ast.Tuple(parts)):
@@ -157,7 +157,7 @@ def _length(path: Path, name: str) -> int:
 
 
 def _docstrings(tree: ast.Module) -> Iterator[str]:
-    """Of modules, classes and functions, and the texts below fields and constants."""
+    """Docstrings of modules, classes and functions, and the texts below fields and constants."""
     for node in ast.walk(tree):
         for statement in getattr(node, "body", ()) if not isinstance(node, ast.Lambda | ast.IfExp) else ():
             match statement:

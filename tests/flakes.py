@@ -1,7 +1,7 @@
-"""`make flakes`: the tests of `make test` again and again, in random order, on a machine that others keep busy.
+"""`make flakes`: the tests of `make test` again and again, in random order, on a busy machine.
 
-A run that is stopped goes on where it was: each part that has ended is a line of build/flakes.jsonl with its seed, its
-load and what failed. Ends with one line of JSON, and with 1 if a test failed in one of the last RUNS runs.
+A stopped run continues where it was: each finished part is a line of build/flakes.jsonl with its seed, its load and its
+failures. Ends with one line of JSON, and with 1 if a test failed in one of the last RUNS runs.
 """
 
 from __future__ import annotations

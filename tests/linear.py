@@ -188,7 +188,7 @@ def _characters(parts: Any) -> Iterator[str]:
 
 
 def _text(part: Any, choice: int, characters: Sequence[str]) -> str:
-    """A text that the part matches; `choice` tells which of several. `characters`: the pattern's own."""
+    """A text that matches the part; `choice` selects one of several. `characters`: the pattern's own."""
     code, value = part
     if code is _WORD:
         return str(value)

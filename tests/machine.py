@@ -45,7 +45,7 @@ PATIENCE = 300
 
 
 class Deadline:
-    """So many seconds of a quiet machine from now on."""
+    """This many seconds of a quiet machine from now on."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

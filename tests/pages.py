@@ -1,6 +1,6 @@
-"""The commands that the pages tell people to type, those of their ```sh blocks, and who types each of them.
+"""The commands in ```sh blocks of the pages, and the test that runs each.
 
-tests/unit/docs/test_commands.py fails on a command that stands in neither table, and on a line that no page needs.
+tests/unit/docs/test_commands.py fails for a command that is in neither table, and for a line that no page needs.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Leader:
 
 
 def main() -> int:
-    """0 if nobody stood still for long."""
+    """0 if no worker waited for long."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spare", action="store_true", help="nothing but the deletion with a spare")
     only_spare = parser.parse_args().spare
@@ -137,7 +137,7 @@ def _measure(workspace: Workspace) -> list[tuple[str, float, float]]:
 
 
 def _measure_spare(workspace: Workspace) -> tuple[str, float, float]:
-    """Of two workers with a spare, one is deleted."""
+    """One of two workers with a spare is deleted."""
     job = training.new_trainer(workspace, "spare", {"worker": {"replicas": 2}}, steps=_STEPS)
     job["spec"]["runPolicy"] |= {"recovery": "InPlace", "spares": 1}
     name = workspace.submit(job)

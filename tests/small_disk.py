@@ -14,7 +14,7 @@ _CHUNK = 1 << 12
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """Skips the test where nobody may mount. `size` as mount takes it: 4m."""
+    """Skips the test if mounting is not permitted. `size` as in mount: 4m."""
     folder.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
@@ -31,7 +31,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 def fill(disk: Path, leave: int = 0) -> Path:
-    """To the last byte, but for so many; gives the file that has them."""
+    """Fill it to the last byte, except `leave`; yields the file."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:

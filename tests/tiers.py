@@ -31,7 +31,7 @@ class Ran(TypedDict):
     time: str
     """UTC, ISO 8601."""
     load: float
-    """Of the machine, in the last minute of the run."""
+    """Load of the machine in the last minute of the run."""
 
 
 def shard_of(commit: str) -> str:
@@ -66,9 +66,9 @@ def stale(ran: dict[str, Ran], now: datetime) -> list[str]:
 
 
 def concerned(files: set[str]) -> set[str]:
-    """Of these files of tests, those that are changed since the last commit, or that name a module that is.
+    """Those of these test files that have changed since the last commit, or that import a changed module.
 
-    Where nothing is changed, those that the last commit concerns.
+    If nothing has changed, those that the last commit concerns.
     """
     changed = git("status", "--porcelain", "--untracked-files=all").splitlines()
     names = [line[3:].split(" -> ")[-1] for line in changed] or git("diff", "--name-only", "HEAD~1").splitlines()

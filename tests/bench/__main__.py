@@ -48,7 +48,7 @@ async def measure(on: Stage, size: Size, figures: Figures) -> None:
 
 
 def _ways(*, base: bool) -> tuple[str, ...]:
-    """The ways to make pods. Of the two operators each stands between the same neighbours."""
+    """The ways to create pods. Each of the two operators has the same neighbours."""
     return (OPERATOR, KUBE, BASE, DIRECT) if base else (OPERATOR, KUBE, DIRECT)
 
 

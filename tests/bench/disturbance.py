@@ -1,4 +1,4 @@
-"""What others do to a round: the machine's other work, and whoever else writes to the cluster."""
+"""What disturbs a round: other work of the machine, and other clients that write to the cluster."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Surroundings:
     """When the API server didn't answer, or not soon."""
 
     def changes(self, later: Self) -> list[str]:
-        """What somebody else has done by then."""
+        """Changes by other clients since."""
         found = []
-        # A new process of ours takes the Lease anew.
+        # A new process of ours acquires the Lease again.
         if later.leader != self.leader and later.operator == self.operator:
             found.append(f"the Lease was held by {self.leader}, and then by {later.leader}")
         found += [f"node {name} is no longer Ready" for name in sorted(later.not_ready - self.not_ready)]

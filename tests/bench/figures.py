@@ -34,7 +34,7 @@ QUICK = Size(rounds=2, jobs=20, latencies=3, many=60)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a job, for the operator."""
+    """The operator's cost of a job."""
 
     cpu_to_pods: float = 0.0
     """ms from apply until all pods are created."""

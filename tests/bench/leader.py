@@ -101,7 +101,7 @@ class Leader:
             return read(self._running())
 
     def _running(self) -> OperatorProcess:
-        """Raises DisturbedError when it has ended by itself: that is told once, and it is started again later."""
+        """Raises DisturbedError if it has ended by itself: once, and it is started again later."""
         process = self._process
         if process is None or not process.runs:
             if process is not None:

@@ -31,7 +31,7 @@ AWAY_SECONDS = 60.0
 """How long an API server that doesn't answer, or is too busy, is waited for."""
 POLL_SECONDS = 0.25
 AGAIN_SECONDS = 10.0
-"""What doesn't come about by then is asked for once more: somebody else may have been in between."""
+"""What has not happened by then is requested once more: another client may have interfered."""
 CLEAR_SECONDS = 300.0
 
 
@@ -70,9 +70,9 @@ class Load:
         return await patiently(whole)
 
     async def bring(self, status: Callable[[], Mapping[str, Any]], phase: str, seconds: float) -> None:
-        """What the kubelet would write, for every pod, until every job has this phase. Raises DisturbedError.
+        """Write what the kubelet would, for every pod, until every job has this phase. Raises DisturbedError.
 
-        A pod that comes in the place of one that somebody has deleted gets it too.
+        A pod that replaces a deleted one gets it too.
         """
         deadline, due = time.monotonic() + seconds, 0.0
         while True:
@@ -105,7 +105,7 @@ class Load:
             await asyncio.sleep(POLL_SECONDS)
 
     async def ensure_namespace(self) -> bool:
-        """Wait until objects can be created; whether the namespace had to be made anew, because it was deleted."""
+        """Wait until objects can be created; True if the namespace had to be created again, because it was deleted."""
         made = False
         while True:
             found = await self._ask("GET", f"/api/v1/namespaces/{self.namespace}", fine={404})
@@ -179,7 +179,7 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
         except ApiError as error:
-            # EXPIRED: a list that took too long, and begins anew.
+            # EXPIRED: a list that took too long, and is started again.
             passes = is_transient(error) or error.code == EXPIRED
             if not passes or time.monotonic() > deadline:
                 raise

@@ -146,7 +146,7 @@ class Bench:
         await self._writes_of(self._leader.until_quiet)
 
     async def _one_by_one(self, number: int) -> Turn:
-        """A direct client beside it tells what of a difference is the API server's."""
+        """A direct client beside it shows which part of a difference is the API server's."""
         return {who: await self._create(who, 1, PODS) for who in self._in_turn(number) if who in (OPERATOR, DIRECT)}
 
     async def _one_by_one_among(self, number: int) -> Turn:
@@ -257,7 +257,7 @@ class Bench:
         )
 
     async def _holder(self) -> str:
-        """Of the Lease; empty when nobody holds it."""
+        """Holder of the Lease; empty when there is none."""
         return str((await self._lease()).get("holderIdentity") or "")
 
     async def _base_holder(self) -> str:

@@ -125,14 +125,14 @@ class Milliseconds:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one job: until its last pod is there, and over its whole life."""
+    """The cost of one job: until its last pod exists, and over its whole life."""
 
     until_pods: float
     whole_life: float
 
 
 def calls(jobs: int) -> tuple[Cost, Counter[tuple[str, str]]]:
-    """That each of so many jobs of WORKERS pods costs, and those of all jobs by file and function."""
+    """The cost of each of `jobs` jobs with WORKERS pods, and the calls of all jobs by file and function."""
     meter = Calls()
     run(_lives(jobs, meter))
     return _cost(meter.totals, jobs), meter.by_function

@@ -1,4 +1,4 @@
-"""How many pods are created and deleted in a namespace, whatever becomes of the watch that tells."""
+"""Counts the pods that are created and deleted in a namespace, whatever happens to the watch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WATCH_SECONDS = 60.0
 
 
 class PodCounter:
-    """A watch that goes on where it was cut, and lists again after a 410. A pod is one uid, so none counts twice."""
+    """A watch that continues where it was cut, and lists again after a 410. A pod is one uid, so none counts twice."""
 
     def __init__(self, cluster: KubeCluster, namespace: str) -> None:
         self._cluster = cluster
@@ -48,7 +48,7 @@ class PodCounter:
             await asyncio.wait({task})
 
     async def until_created(self, total: int, seconds: float) -> None:
-        """Until so many pods have been created since `running`. Raises TimeoutError."""
+        """Wait until this many pods have been created since `running`. Raises TimeoutError."""
         try:
             async with asyncio.timeout(seconds), self._changed:
                 await self._changed.wait_for(lambda: self.created >= total)

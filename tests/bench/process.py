@@ -74,7 +74,7 @@ class OperatorProcess:
         raise ProcessLookupError(f"process {self.pid} has ended")
 
     def metrics(self) -> dict[str, float]:
-        """Its /metrics by sample name with labels; empty as long as nobody answers there."""
+        """Its /metrics by sample name with labels; empty while it does not answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
                 text = answer.read().decode()
@@ -96,7 +96,7 @@ class OperatorProcess:
 
 
 def samples(text: str) -> dict[str, float]:
-    """Of Prometheus' text format, by name with labels."""
+    """Samples in Prometheus' text format, by name with labels."""
     parts = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: float(value) for name, _, value in parts}
 

@@ -22,7 +22,7 @@ class Figure:
     rounds: int
     """Undisturbed ones, on which it rests."""
     wanted: int
-    """0 where this cluster can't tell: it has no audit log that can be read."""
+    """0 if this cluster has no readable audit log."""
 
     @property
     def can_be_judged(self) -> bool:
@@ -64,7 +64,7 @@ BOUNDS = (
     Bound("idle_writes_other_than_lease", most=0),
     Bound("restart_writes_other_than_lease", most=0),
     Bound("operators_ended", most=0),
-    # Five rounds tell no smaller difference from chance.
+    # Five rounds can't distinguish a smaller difference from chance.
     Bound("jobs_per_s_vs_base", least=0.95),
     Bound("cpu_ms_per_job_whole_life_vs_base", most=1.05),
     Bound("apply_to_32_pods_vs_base", most=1.1),
@@ -190,7 +190,7 @@ def _median(found: Sequence[float], wanted: int, factor: float = 1) -> Figure:
 
 
 def _most(found: Sequence[float | None], wanted: int) -> Figure:
-    """None is what no audit log can tell."""
+    """None without an audit log."""
     told = [one for one in found if one is not None]
     return Figure(max(told, default=None), len(told), wanted if told or not found else 0)
 

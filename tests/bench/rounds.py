@@ -13,7 +13,7 @@ from tfgpujob.kube.errors import ApiError
 
 T = TypeVar("T")
 IN_A_ROW = 3
-"""After so many disturbed rounds in a row the figure is given up: what disturbs will not pass by itself."""
+"""After this many disturbed rounds in a row the measurement is given up: the disturbance will not end by itself."""
 
 
 class GivenUpError(Exception):
@@ -27,7 +27,7 @@ class Diary:
     disturbed: list[str] = field(default_factory=list)
     """The round, and what was in the way."""
     noise: dict[str, list[Noise]] = field(default_factory=dict)
-    """Of each round, by what it measured; disturbed ones are among them."""
+    """Noise of each round, by what it measured; disturbed ones are included."""
 
 
 class Rounds:
@@ -48,7 +48,7 @@ class Rounds:
     async def repeat(
         self, what: str, wanted: int, measure: Callable[[int], Awaitable[T]], keep: Callable[[T], None]
     ) -> None:
-        """Measures until so many rounds were undisturbed, in at most twice as many; only those are kept.
+        """Measures until this many rounds were undisturbed, in at most twice as many; only those are kept.
 
         `measure` gets the number of the round, from 0. Raises GivenUpError.
         """

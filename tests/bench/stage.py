@@ -33,14 +33,15 @@ class Stage:
     kube: Kube
     description: str
     version: str
-    """Of the API server, as it says."""
+    """Version of the API server."""
     folder: Path
     """For log files and kubeconfigs."""
     namespaces: Sequence[str]
     audit: AuditLog | None
     """The operator's requests; None where the cluster's audit log can't be read."""
     identity: str = "bench"
-    """Of our operator in the Lease: another run's would take over at once from one of the same name."""
+    """Identity of our operator in the Lease: an operator of another run with the same identity would acquire it at
+    once."""
 
     lease: tuple[str, str] = (NAMESPACE, NAME)
     """Namespace and name of the Lease that all operators of this release want."""
@@ -50,7 +51,7 @@ class Stage:
 
     @property
     def base_name(self) -> str:
-        """Of the operator that ours is compared with, and of its Lease."""
+        """Name of the operator that ours is compared with, and of its Lease."""
         return f"{self.identity}-base"
 
     def operator(self, namespace: str, *, name: str = "", source: Path | None = None) -> OperatorProcess:
@@ -160,7 +161,7 @@ def _delete_namespace(kube: Kube, name: str) -> None:
     try:
         patiently(lambda: kube.delete("Namespace", "", name))
     except Refused as refused:
-        # Somebody has deleted it already, and it is going.
+        # It is being deleted already.
         if refused.code != 409:
             raise
 
@@ -173,7 +174,7 @@ def _scale(kube: Kube, replicas: int) -> int:
 
 
 def _is_helms(kube: Kube) -> bool:
-    """Whether the chart may bring the definition: Helm refuses to take over what somebody else has created."""
+    """True if the chart may install the CRD: Helm refuses to take over what another client has created."""
     found = kube.find("CustomResourceDefinition", "", CRD)
     annotations = (found or {"metadata": {}})["metadata"].get("annotations") or {}
     return found is None or annotations.get("meta.helm.sh/release-name") == RELEASE

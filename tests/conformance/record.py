@@ -1,6 +1,6 @@
-"""Take the transcripts anew from the cluster that KUBECONFIG names: `python -m tests.conformance.record`.
+"""Records the transcripts again from the cluster of KUBECONFIG: `python -m tests.conformance.record`.
 
-They go to the folder of its version. What it tells as the next older one is not kept.
+They are written to the folder of its version. What equals the next older version is not kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The calls. Each script is a short story that both servers must tell alike."""
+"""The calls. Each script is a short story with the same answers from both servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def script(tell: Script) -> Script:
 
 
 def job(name: str, **meta: Any) -> Object:
-    # Managed by nobody here: an operator that runs on the same cluster leaves it alone.
+    # Managed by another controller, so that an operator on the same cluster leaves it alone.
     spec = {
         "strategy": "MultiWorkerMirrored",
         "replicaSpecs": {"worker": {"replicas": 2}},
@@ -43,7 +43,7 @@ def pod(name: str, *, spec: Object | None = None, gpus: Any = None, **meta: Any)
     container: Object = {"name": "tensorflow", "image": "example.com/image:1"}
     if gpus is not None:
         container["resources"] = {"limits": {GPU: gpus}}
-    # Nobody serves this scheduler: what happens to the pod is what the script does.
+    # A scheduler that does not exist: only the script changes the pod.
     whole = {
         "containers": [container],
         "automountServiceAccountToken": False,

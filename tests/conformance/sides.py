@@ -41,7 +41,7 @@ OF_THE_CHART = {
 
 
 Version = tuple[int, int]
-"""Of Kubernetes: major and minor."""
+"""Version of Kubernetes: major and minor."""
 CEL: Version = (1, 28)
 """Since which a server takes the definition with rules."""
 
@@ -210,7 +210,7 @@ class RealSide:
 
 
 def _reason(answer: bytes) -> tuple[str, str]:
-    """Reason and message of a refusal. Of a path that is not served yet there is a text alone."""
+    """Reason and message of a refusal. A path that is not served yet has only a text."""
     try:
         status = json.loads(answer)
     except ValueError:

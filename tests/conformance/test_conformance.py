@@ -1,8 +1,8 @@
-"""Every script on both servers; what each sees must equal the transcript kept in the repository.
+"""Every script on both servers; the answers must equal the transcript in the repository.
 
-The transcripts were taken from real servers: those in transcripts/ from 1.20, which the server in memory is, and in a
-folder of its version what a newer one tells otherwise. A server between two of them tells each call as one of the two
-does. `python -m tests.conformance.record` takes them again.
+The transcripts were recorded from real servers: those in transcripts/ from 1.20, which the server in memory models, and
+in a folder for each newer version what differs. A server between two of them answers each call like one of the two.
+`python -m tests.conformance.record` records them again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def versions() -> list[Version]:
 
 def recorded(name: str, version: Version = OLDEST) -> list[dict[str, Any]]:
     """What a server that was recorded at this version told."""
-    # Of a newer server only what it tells otherwise is kept.
+    # For a newer server only differences are kept.
     have = [v for v in versions() if v <= version and (folder_of(v) / f"{name}.json").exists()]
     entries: list[dict[str, Any]] = json.loads((folder_of(have[-1]) / f"{name}.json").read_text())
     return entries

@@ -1,7 +1,7 @@
 """What a script saw, reduced to what must be the same on every server.
 
-Uids and resourceVersions become numbers in the order in which they were first seen, times become `<time>`, and
-of objects only what the harness models is kept.
+Uids and resourceVersions become numbers in order of appearance, times become `<time>`, and objects keep only what the
+harness models.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ KNOWN: dict[str, Any] = {
     "inPlaceRestarts": 2,
 }
 FOR_PEOPLE = {"allReduce", "compute"}
-"""What /progress tells besides, and the operator does nothing with."""
+"""Fields of /progress that the operator does not use."""
 
 
 def test_the_operator_understands_what_the_trainer_says() -> None:

@@ -194,7 +194,7 @@ def test_what_the_trainer_refuses_the_operator_has_refused_before() -> None:
 
 
 def test_the_annotation_is_one_file_in_the_place_that_the_command_names() -> None:
-    """The downward API writes the annotation to /etc/tfgpu/trainer.json, and tfgpu-train is told that path."""
+    """The downward API writes the annotation to /etc/tfgpu/trainer.json, the path in tfgpu-train's arguments."""
     pod = pod_of(job(FULL))
     (container,) = pod["spec"]["containers"]
     assert container["command"] == ["tfgpu-train", "--config", "/etc/tfgpu/trainer.json"]

@@ -1,4 +1,4 @@
-"""What the trainer is given and tells, with every field."""
+"""The trainer's input and reports, with every field."""
 
 from __future__ import annotations
 

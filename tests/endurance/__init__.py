@@ -1,13 +1,13 @@
-"""`make endurance`: nothing that a process holds may grow with the steps that it does.
+"""`make endurance`: nothing that a process holds may grow with the number of its steps.
 
     sampling     what processes and folders hold, read from outside
-    bounds       whether a series of samples is flat, and why one may grow
+    bounds       whether a series of samples is flat, and which ones may grow
     scenarios    what is run: strategies and sources of data, as data
-    job          a scenario's processes, started as pods would be
-    run          samples them for so long or so many steps, and judges them
+    job          a scenario's processes, started as in pods
+    run          samples them for a time or a number of steps, and judges them
     trainer      all scenarios, a few at a time
-    part         what else may run beside it
+    part         other parts that may run at the same time
     __main__     prints one line of JSON
 
-sampling and bounds know nothing of training.
+sampling and bounds are independent of training.
 """

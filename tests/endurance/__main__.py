@@ -43,7 +43,7 @@ def say(text: str) -> None:
 
 
 def _endured(part: Part, stage: Stage) -> Result:
-    """What one part comes to; that it breaks down is its result, and the others go on."""
+    """The result of one part; if it fails, that is its result, and the others continue."""
     try:
         return part(stage)
     except Exception as error:

@@ -20,7 +20,7 @@ from tests.endurance.sampling import descendants
 from tests.machine import Deadline
 
 WINDOW_SECONDS = 4.0
-"""Of one turn: some thousand steps. A gang that stands still for ten takes its members for lost."""
+"""Seconds of one turn: some thousand steps. A gang that is stopped for ten seconds takes its members for lost."""
 SETTLE_SECONDS = 0.5
 """After a turn has begun, before it counts."""
 TURNS = 30

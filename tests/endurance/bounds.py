@@ -15,7 +15,7 @@ from typing import Protocol
 from tests.endurance.sampling import Point
 
 SHARE = 0.1
-"""Of the time after the warm-up: how much at its end is compared with how much at its beginning."""
+"""Share of the time after the warm-up whose end is compared with its beginning."""
 LEAST = 3
 """Points that a tenth needs; a series with fewer than three times as many can't be judged."""
 
@@ -56,7 +56,7 @@ class Bound(Protocol):
     """What a series must keep."""
 
     def judge(self, points: Series) -> Judgement:
-        """Of one series, in the order of time."""
+        """Judge one series, in order of time."""
 
 
 TOO_SHORT = "too few samples to judge: let it run for longer"
@@ -179,7 +179,7 @@ class PerStep:
 
 
 def steps_per_second(points: Series, warm_up: WarmUp) -> Judgement:
-    """Of the first and the last tenth; the values of the series don't matter."""
+    """Speed of the first and of the last tenth; the values of the series don't matter."""
     first, last = tenths(warm_up.after(points))
     if not first:
         return Judgement(problem=TOO_SHORT)

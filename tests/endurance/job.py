@@ -191,7 +191,7 @@ def _environment(scenario: Scenario, name: str, addresses: dict[str, str], tmp: 
         cluster.setdefault(other.split("-")[0], []).append(address)
     cluster.pop("evaluator", None)
     if scenario.strategy == "ParameterServer" and role != "chief":
-        # As the operator writes it: nobody but the chief knows everybody.
+        # As the operator writes it: only the chief knows all tasks.
         own = {role: {index: addresses[name]}}
         cluster = {**own, "ps": cluster["ps"]} if role == "worker" else own
     if scenario.strategy in ("MultiWorkerMirrored", "ParameterServer") and role != "evaluator":

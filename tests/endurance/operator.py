@@ -63,7 +63,7 @@ _BOUNDS: dict[tuple[str, str], Bound] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """A cluster with one namespace, one operator for it, and somebody who runs pods."""
+    """A cluster with one namespace, one operator for it, and a stand-in for the kubelet."""
 
     kube: Kube
     namespace: str
@@ -71,7 +71,7 @@ class Scene:
     lives: dict[str, Life]
     """What is to become of each job's pods: filled while it runs."""
     new_job: Callable[[str, int], dict[str, Any]]
-    """Of this name, with so many workers."""
+    """A job with this name and number of workers."""
     position: Callable[[], int]
     """Now, for `writes`."""
     writes: Callable[[int], list[str]]
@@ -284,7 +284,7 @@ class Run:
 
 
 def _metrics(operator: OperatorProcess) -> Measures:
-    """How much it tells, and of how many."""
+    """The size of the metrics, and the numbers in them."""
     found = operator.metrics()
     if not found:
         return {}

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What a part is given: its time, a folder of its own, somebody to tell how it goes, and word that it is to end."""
+    """What a part gets: its time, a folder of its own, a function for its reports, and the event that ends it."""
 
     minutes: float
     folder: Path

@@ -62,7 +62,7 @@ def run(
     log_every: int = 1,
     by_turns: bool = False,
 ) -> Found:
-    """Run it for so many steps, or for so long, and judge it.
+    """Run it for a number of steps or a time, and judge it.
 
     With `by_turns` its speed is judged by turns with a new run of the same, and no more by its own first steps.
     """
@@ -94,7 +94,9 @@ def _watch(
     say: Say,
     stopped: threading.Event,
 ) -> Iterator[str]:
-    """Sample until the scenario ends, its time is up or so many steps are done; why it could not go on, if so."""
+    """Sample until the scenario ends, its time is over or its steps are done; returns why it could not continue, if
+    so.
+    """
     said = moved = began = time.monotonic()
     steps, due = 0, 1
     while not _over(job):
@@ -190,8 +192,8 @@ def judge(
 def _figures(
     scenario: Scenario, series: Mapping[Key, list[Point]], judged: Mapping[Key, Judgement], length: Length
 ) -> dict[str, Any]:
-    """In one line what people ask for; of several processes the one that has grown most, and None where there was too
-    little to tell."""
+    """The main figures in one line; for several processes those of the one that has grown most, and None if there was
+    too little data."""
     trains = [subject for subject, measure in series if measure == "threads" and "/" in subject]
     leads = next((one for one in trains if one.startswith(scenario.steps_by)), trains[0])
     points = series[(leads, "cpu")]

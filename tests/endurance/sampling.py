@@ -21,7 +21,7 @@ _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 Measures = dict[str, float]
-"""Of one subject: values by the name of what is measured."""
+"""Values of one subject, by the name of the measurement."""
 Probe = Callable[[], Mapping[str, Measures]]
 """Measures by subject, now."""
 Key = tuple[str, str]
@@ -105,7 +105,7 @@ def command(pid: int) -> str:
 class ProcessTree:
     """A probe: a process as `name`, what comes from it as `name/command`, and how many they are.
 
-    A process that takes the place of another keeps its name, and its CPU seconds go on from the other's.
+    A process that replaces another keeps its name, and its CPU seconds are added to the other's.
     """
 
     def __init__(self, name: str, pid: int) -> None:

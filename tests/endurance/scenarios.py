@@ -30,19 +30,19 @@ class Scenario:
     strategy: str = "OneDevice"
     replicas: Mapping[str, int] = field(default_factory=lambda: {"worker": 1})
     devices: int = 1
-    """Of each worker: under Mirrored, replicas."""
+    """Devices of each worker: under Mirrored, replicas."""
     kind: str = "arrays"
-    """Of data; see module/small.py."""
+    """Kind of data; see module/small.py."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Of spec.trainer, beside what all scenarios have."""
+    """Fields of spec.trainer, in addition to those of all scenarios."""
     every: int = 50
     """Steps from one checkpoint to the next, and from one evaluation to the next."""
     entrypoint: str = "small"
     in_place: bool = False
     """Recovers in place: with a warm process beside each that trains, and in-memory checkpoints."""
     elastic: bool = False
-    """Its workers may come and go: the chief looks for more of them all the while, or whoever predicts takes the part
-    that the fewest have taken."""
+    """Its workers may join and leave: the chief looks for more of them all the time, or a worker that predicts takes
+    the part that was taken the fewest times."""
     program: str = ""
     """One of examples/, in the place of the trainer, under tfgpu-supervise."""
     steps_per_epoch: int = STEPS_PER_EPOCH

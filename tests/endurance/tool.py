@@ -143,7 +143,7 @@ class _Run:
         return Result(*self._end(time.monotonic() - began))
 
     def _begin(self) -> None:
-        """Who can't even begin is told so, and ends; what follows is for those who have."""
+        """A part that can't start ends with that error; the rest is for those that have started."""
         self._say(1)
 
         def begun() -> bool:

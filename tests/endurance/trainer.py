@@ -22,7 +22,7 @@ LANES = 2
 EVERY_IN_ONE_PIECE = 1000
 """Steps from one save and evaluation to the next: most of the time should be steps."""
 SAMPLES = 400
-"""Of a scenario with a given time, about."""
+"""Approximate number of samples of a scenario with a given time."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -50,7 +50,9 @@ def only(scenarios: Sequence[Scenario], *, steps: int | None) -> Part:
 
 
 def lanes(scenarios: Sequence[Scenario], count: int) -> list[list[Scenario]]:
-    """The scenarios in so many rows of about the same length: those with most processes first, and in rows apart."""
+    """The scenarios in `count` rows of about the same length: those with most processes first, and in different
+    rows.
+    """
     rows: list[list[Scenario]] = [[] for _ in range(count)]
     for scenario in sorted(scenarios, key=lambda one: -one.processes):
         min(rows, key=len).append(scenario)
@@ -92,10 +94,10 @@ def _one(scenario: Scenario, stage: Stage, python: str, *, steps: int | None, se
             log_every=LOG_EVERY,
             by_turns=steps is not None,
         )
-    except Exception as error:  # the other scenarios go on
+    except Exception as error:  # the other scenarios continue
         stage.say(traceback.format_exc())
         found = Found(problems=[f"could not be run: {type(error).__name__}: {error}"])
-    # For whoever wants to see how a series grew.
+    # For a look at how a series grew.
     kept = {" ".join(key): points for key, points in found.series.items()}
     (stage.folder / f"{scenario.name}.samples.json").write_text(json.dumps(kept))
     stage.say(f"{scenario.name}: {'ok' if found.ok else 'NOT OK'} {json.dumps(found.figures)}")

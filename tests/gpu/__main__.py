@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--cpu", action="store_true", help="leave GPUs alone")
     parser.add_argument("--quick", action="store_true", help="tiny sizes")
     options = parser.parse_args(arguments)
-    # Of the processes that are started.
+    # PYTHONPATH of the started processes.
     paths = [ROOT, ROOT / "trainer_image/src", options.site, os.environ.get("PYTHONPATH")]
     os.environ["PYTHONPATH"] = os.pathsep.join(str(path) for path in paths if path)
     options.out.mkdir(parents=True, exist_ok=True)

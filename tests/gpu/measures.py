@@ -182,7 +182,7 @@ def loop(quick: bool) -> Iterator[Line]:
 
 
 def _speed(make: Callable[[], keras.Model], rows: Any, batch: int, *, quick: bool, **fields: Any) -> Line:
-    """Of our loop with these fields of spec.trainer, and the most memory that TensorFlow needs for it."""
+    """Speed of our loop with these fields of spec.trainer, and the peak memory of TensorFlow."""
     strategy, gpus = _strategy(), tf.config.list_logical_devices("GPU")
     keras.config.set_dtype_policy(fields.get("precision", "float32"))
     gc.collect()

@@ -24,7 +24,7 @@ def query(*fields: str) -> list[list[str]]:
 
 
 def mib(field: str) -> int:
-    """`memory.used` or `memory.total` of the first GPU. In a container nvidia-smi doesn't tell processes apart."""
+    """`memory.used` or `memory.total` of the first GPU. In a container nvidia-smi doesn't show memory by process."""
     return next((int(value) for value, *_ in query(field)), 0)
 
 

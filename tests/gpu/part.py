@@ -26,7 +26,7 @@ _LEAST_SECONDS = 20
 _SLOWER = 8
 """Times the seconds of a part, on a CPU."""
 _CHARACTERS = 1000
-"""Of an error, in its line."""
+"""Characters of an error in its line."""
 T = TypeVar("T")
 
 
@@ -109,7 +109,7 @@ class Part:
         return self.launch.start(config, env={**self.device, **env})
 
     def summary(self, task: Task) -> dict[str, Any]:
-        """Of a job, once it has succeeded."""
+        """Summary of a job that has succeeded."""
         code = task.wait(self.left)
         ended = task.ended
         assert code == 0, f"a job ended with exit code {code}: {ended.get('message')}"

@@ -96,7 +96,7 @@ def processes(part: Part) -> None:
 def _predicted(part: Part, output: str, count: int, rows: int, env: Mapping[str, str]) -> float:
     """Rows a second of all processes together."""
     predict = {"model": str(part.launch.directory / "model/model.keras"), "partRows": rows // 16}
-    params = {"rows": 8 * rows}  # of which an eighth is predicted
+    params = {"rows": 8 * rows}  # an eighth of them is predicted
     config = _convnet(part, output, mode="predict", predict=predict, params=params, globalBatchSize=part.size(256, 16))
     shared = {"TFGPU_STRATEGY": "Custom", "TFGPU_GPUS": "1", "TFGPU_PROCESSES_PER_GPU": str(count)}
     part.train(config, **shared, TFGPU_REPLICAS="1", **env)

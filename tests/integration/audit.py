@@ -1,4 +1,4 @@
-"""What the operator has asked of the API server, as the audit log tells it."""
+"""The operator's requests to the API server, from the audit log."""
 
 from __future__ import annotations
 

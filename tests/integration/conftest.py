@@ -93,7 +93,7 @@ def new_workspace(kube: Kube, target: Target, operator: Installation, namespace:
     """A namespace, of this name if one is given. Deleted in the background at the end."""
     namespace = namespace or f"it-{secrets.token_hex(4)}"
     kube.create("Namespace", "", {"metadata": {"name": namespace}})
-    # Until then, no pod is let into the namespace, whoever makes it.
+    # Until then, no pod is admitted to the namespace.
     eventually(lambda: kube.find("ServiceAccount", namespace, "default"), "the namespace has its ServiceAccount")
     try:
         yield Workspace(kube, namespace, target.operator_image, operator.log)

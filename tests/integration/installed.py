@@ -47,7 +47,7 @@ class Installation:
     node: str = ""
     """Where the operator's pods run, so that another one can be stopped; empty: wherever there is room."""
     session: str = field(default_factory=lambda: secrets.token_hex(4))
-    """Marks the operator's pods, so that an image that was built anew under the same tag is really started."""
+    """Marks the operator's pods, so that an image that was rebuilt under the same tag is really started."""
     as_process: bool = False
     """The usual operator is a process of this machine, not a pod."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)

@@ -140,7 +140,7 @@ class Kube:
                 raise
 
     def log(self, namespace: str, pod: str, container: str, *, lines: int | None = None) -> str:
-        """All of it, or the last so many lines."""
+        """The whole log, or its last `lines` lines."""
         query = urlencode({"container": container, **({} if lines is None else {"tailLines": lines})})
         return self.text("GET", f"{path_of('Pod', namespace, pod)}/log?{query}")
 
@@ -150,7 +150,7 @@ class Kube:
 
     def run_in(self, namespace: str, pod: str, container: str, *command: str) -> str:
         """What the command prints in the container, to either stream."""
-        # Of its own: `stream` changes it while it runs.
+        # A client of its own: `stream` changes it while it runs.
         api = CoreV1Api(ApiClient(self._configuration))
         printed: str = stream(
             api.connect_get_namespaced_pod_exec,

@@ -22,7 +22,7 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 
 SLOWNESS = float(os.environ["SLOWNESS"])
-"""Of the machine, which makes the tests slow to catch them."""
+"""How slow the machine is, which makes the tests slow enough to interfere."""
 SECONDS_A_STEP = float(os.environ["PACE"]) * SLOWNESS
 SECONDS_A_PREDICTION = 0.25 * SLOWNESS
 SECONDS_OF_REST = 3 * SLOWNESS

@@ -24,7 +24,7 @@ def test_a_fault_free_job_of_four_pods_costs_four_pods_one_service_three_status_
     submitted = time.monotonic()
     job = workspace.submit(workspace.new_job("costs", RUN_UNTIL_TOLD, roles={"worker": {"replicas": 4}}))
     workspace.wait_for(job, "Running")
-    # Of a start that takes long, how many are ready is told now and then.
+    # During a long start the number of ready jobs is printed periodically.
     told = int((time.monotonic() - submitted) / COUNTS_TOLD_EVERY)
     workspace.tell_to_end(job)
     assert workspace.finished(job) == "Succeeded"

@@ -1,4 +1,4 @@
-"""An elastic job goes on with another number of workers, with real training."""
+"""An elastic job continues with another number of workers, with real training."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_it_trains_with_those_that_there_is_room_for_and_takes_in_a_fourth(works
 
 
 def preempting(workspace: Workspace, resource: str, priority: str) -> Object:
-    """A job of one worker that needs one of this resource, and may take the place of others."""
+    """A job of one worker that needs one of this resource, and may preempt others."""
     job = training.new_trainer(workspace, "urgent", {"worker": {"replicas": 1}}, steps=IN_PLACE_STEPS)
     container = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"][0]
     container["resources"] = {"limits": {resource: "1"}}
@@ -228,7 +228,7 @@ def test_it_trains_on_without_a_node_that_is_lost_and_with_it_again_when_it_is_b
             workspace.eventually(partial(trains_beyond, workspace, first, done + 2), "it trains on")
         finally:
             target.cluster.start_node(goes)
-        # A kubelet that starts says anew what its node has.
+        # A kubelet that starts reports its node's resources again.
         offer(1)
         workspace.eventually(partial(all_train, workspace, name, 2), "a worker has come to the node that is back")
         done = training.steps_done(workspace, first)
@@ -244,7 +244,7 @@ def test_it_trains_on_without_a_node_that_is_lost_and_with_it_again_when_it_is_b
 
 @contextmanager
 def seats(workspace: Workspace, resource: str, count: int, node: str = "") -> Iterator[Callable[[int], None]]:
-    """One node has so many of a resource that nobody else has or asks for; what is given changes that."""
+    """One node has `count` of a resource that no other pod uses or requests; the yielded function changes that."""
     path = f"{path_of('Node', '', node or workspace.kube.list('Node', '')[0]['metadata']['name'])}/status"
 
     def offer(count: int | None) -> None:
@@ -260,7 +260,7 @@ def seats(workspace: Workspace, resource: str, count: int, node: str = "") -> It
 
 
 def all_train(workspace: Workspace, name: str, workers: int) -> bool:
-    """Nobody is missed any more."""
+    """No worker is missing any more."""
     status = workspace.status(name)
     return "absent" not in status["plan"] and status["ready"] == f"{workers}/{workers}"
 
@@ -277,7 +277,7 @@ def scale(workspace: Workspace, name: str, workers: int) -> None:
 
 
 def resized(workspace: Workspace, name: str, *, workers: int, after: int) -> int:
-    """Scales it, as `kubectl scale` does, after so many steps; after which step the new pods go on."""
+    """Scale it, as `kubectl scale` does, after this many steps; returns the step after which the new pods continue."""
     first = f"{name}-worker-0"
     workspace.eventually(lambda: training.steps_done(workspace, first) > after, f"it trains beyond step {after}")
     before = workspace.uids(name)[first]

@@ -94,7 +94,9 @@ if os.environ["TFGPU_ATTEMPT"] == "1":
 
 @pytest.mark.smoke
 def test_fault_evicted(workspace: Workspace) -> None:
-    """The kubelet evicts a pod that fills its scratch volume: no exit code, one restart spent, and the gang goes on."""
+    """The kubelet evicts a pod that fills its scratch volume: no exit code, one restart spent, and the gang
+    continues.
+    """
     job = workspace.new_job("evicted", FILL_SCRATCH_ONCE, runPolicy={"backoffLimit": 1})
     pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
     pod["volumes"] = [{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}]

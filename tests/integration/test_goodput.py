@@ -66,7 +66,7 @@ def test_the_account_is_whole_after_three_kills_a_suspend_and_an_operator_that_d
 
     status, parts, whole = workspace.status(name), account(workspace, name), whole_seconds(workspace, name)
     assert (status["attempt"], status["disruptions"]) == (3, 1), workspace.describe()
-    # The first may have gone with the pod, which nobody had asked since.
+    # The first may be lost with the pod, which was not polled since.
     assert status["inPlaceRestarts"] in (1, 2), workspace.describe()
     assert {"importing", "tracing", "suspended", "useful"} <= parts.keys()
     assert status["goodput"]["reachedStep"] == 10 * STEPS

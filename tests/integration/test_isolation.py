@@ -39,7 +39,7 @@ def isolated(kube: Kube, target: Target, operator: Installation) -> Iterator[Wor
     """The namespace whose jobs get a NetworkPolicy."""
     if operator.as_process:
         pytest.skip("IT_OPERATOR=process: policies know the operator by the labels of its pods")
-    # Servers before 1.21 leave it to whoever wants it.
+    # Servers before 1.21 don't set the label.
     kube.patch("Namespace", "", NAMESPACE, {"metadata": {"labels": {"kubernetes.io/metadata.name": NAMESPACE}}})
     with new_workspace(kube, target, operator, operator.isolated) as made:
         yield made

@@ -204,7 +204,7 @@ def kueue_itself(workspace: Workspace) -> Iterator[None]:
 
 @pytest.mark.usefixtures("kueue_itself")
 def test_kueue_itself_takes_the_quota_for_an_urgent_job_and_gives_it_back(workspace: Workspace) -> None:
-    """The evicted training goes on from its checkpoint, and ends with the bits of one that nobody disturbed."""
+    """The evicted training continues from its checkpoint, and ends with the bits of an undisturbed one."""
     kube, here = workspace.kube, workspace.namespace
 
     def workload(name: str) -> Object:

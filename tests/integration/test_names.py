@@ -1,4 +1,4 @@
-"""Names that somebody else holds, and names that have just become free."""
+"""Names that other objects have, and names that have just become free."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def found_by(workspace: Workspace, pod: str) -> list[str]:
 
 
 def nodes_of(workspace: Workspace, name: str) -> list[str]:
-    """Of each of its pods that has one."""
+    """Node of each of its pods that has one."""
     return [pod["spec"]["nodeName"] for pod in workspace.pods(name).values() if "nodeName" in pod["spec"]]
 
 
@@ -176,7 +176,7 @@ def test_a_drain_and_an_eviction_cost_nothing_and_are_told(
     workspace.wait_for("taken", "Running")
     assert node in nodes_of(workspace, "taken")
     try:
-        # Nobody else's pods.
+        # Only this test's pods.
         kubectl(kube, "drain", node, "--pod-selector=tfgpu.dev/job-name=taken", "--delete-emptydir-data")
         status = runs_again(workspace, "taken", attempt=2)
         assert node not in nodes_of(workspace, "taken")

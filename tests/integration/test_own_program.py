@@ -37,7 +37,7 @@ def test_a_hand_written_loop_goes_on_with_other_workers_in_its_pods(workspace: W
 
 
 def _train(workspace: Workspace, name: str, workers: int, resizes: int) -> bool:
-    """So many, who go on from a checkpoint, and the operator knows."""
+    """This many workers have continued from a checkpoint, and the status has the resize."""
     first = f"{name}-worker-0"
     begun = f"round {resizes} has {workers} worker" in training.log(workspace, first)
     known = workspace.status(name).get("resizes") == resizes and len(workspace.pods(name)) == workers

@@ -102,7 +102,7 @@ def disaster(kube: Kube, target: Target, operator: Installation, request: pytest
 
 
 def _clock(found: Disaster, cut: float) -> None:
-    """Waits until both trainings go on, and notes when which stage was reached."""
+    """Waits until both trainings continue, and records the time of each stage."""
     workspace = found.workspace
     of_gang = {
         "the operator says so": lambda: workspace.status("moved")["attempt"] == 2,
@@ -259,7 +259,9 @@ def test_parameter_servers_recover_in_place(disaster: Disaster, operator: Instal
 
 
 def test_fault_node_lost(disaster: Disaster) -> None:
-    """Half of a real gang's node is gone: it goes on elsewhere from its checkpoint, and loses no bit and no budget."""
+    """The node of half of a real gang is gone: it continues elsewhere from its checkpoint, and loses no bit and no
+    budget.
+    """
     workspace = disaster.workspace
     for job in ("moved", "undisturbed"):
         assert workspace.finished(job, seconds=180) == "Succeeded", workspace.describe()

@@ -121,8 +121,8 @@ def test_a_misspelt_field_of_the_spec_is_pruned_or_refused_but_never_obeyed(work
 
 
 def test_a_corrected_job_runs(workspace: Workspace) -> None:
-    """Nobody has to delete a refused job: an edit is enough. It breaks a rule that only the operator knows: what CEL
-    says is refused before there is a job."""
+    """A refused job need not be deleted: an edit is enough. It breaks a rule that only the operator checks: what CEL
+    checks is refused before the job exists."""
     job = workspace.new_job("corrected")
     evaluator = deepcopy(job["spec"]["replicaSpecs"]["worker"])
     evaluator["template"]["spec"]["containers"][0]["env"] = [{"name": "TF_CONFIG", "value": "{}"}]
@@ -147,7 +147,7 @@ def test_refused_jobs_name_field_problem_and_fix_and_cost_nothing_after_the_firs
             said[damage] = refused.message
     for damage, name in stored.items():
         said[damage] = wait_until_shown(workspace, name)
-        # The user is told first; a second worker that was created beside the refused one goes right after it.
+        # The status is written first; a second worker that was created beside the refused one is deleted right after.
         workspace.eventually(partial(_holds_no_pods, workspace, name), f"{name} holds no pods")
     for damage, message in said.items():
         assert [words for words in BROKEN[damage] if words not in message] == [], message

@@ -118,7 +118,7 @@ def test_a_release_is_installed_by_helm_from_a_registry_and_then_without_helm(
 
 
 def see_jobs_to_their_end(workspace: Workspace, target: Target, kept: str, before: dict[str, str]) -> None:
-    """The README's job trains, and the one that was there goes on and is looked after."""
+    """The README's job trains, and the existing one continues and is reconciled."""
     job = yaml.safe_load(EXAMPLE.read_text())
     # The chart's own trainer is the one for GPUs.
     job["spec"]["image"] = target.trainer_image

@@ -57,7 +57,7 @@ def test_the_operator_asks_for_no_more_than_the_chart_grants(operator: Installat
 
 @pytest.mark.skipif("IT_ALL" not in os.environ, reason="make test-cluster-all runs it, after all tests")
 def test_the_chart_grants_no_more_than_the_operator_asks_for(operator: Installation, requests: list[Request]) -> None:
-    """Each right was used: what is not needed here is needed by nobody."""
+    """Each right was used: rights that are not needed here are not needed at all."""
     used = {(asked.verb, asked.group, asked.resource) for asked in requests if not asked.denied}
     assert granted_to(operator) - used == set(NEVER_ASKED_FOR)
 

@@ -1,4 +1,4 @@
-"""Real trainers that lose a process and go on without the others' starting again, and one that holds up the others.
+"""Real trainers that lose a process and continue without a restart of the others, and one that delays the others.
 
 All jobs run at the same time.
 """
@@ -208,7 +208,7 @@ def test_parameter_servers_outlive_every_kill(trainers: Workspace, tell: Tell) -
         if "chief-0" in new:
             resumed = re.search(r"resuming after step (\d+)", log(trainers, "servers-chief-0"))
             assert resumed
-            # Of two saves, the last may not have been published yet.
+            # The last of two saves may not have been published yet.
             assert int(resumed[1]) > step - 3 * STEPS_AN_EPOCH
     told = ", ".join(f"{victim} after {seconds:.1f} s" for victim, seconds in took.items())
     tell(f"killed under ParameterServer, and training again: {told}")

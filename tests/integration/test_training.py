@@ -19,7 +19,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples/digits-checkpointed.ya
 
 
 def endless(tool: Tool) -> Object:
-    """The example with one worker, until it is told to stop."""
+    """The example with one worker, without an end."""
     claim, job = yaml.safe_load_all(EXAMPLE.read_text())
     job["spec"] |= {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}}
     job["spec"]["trainer"] |= {"epochs": 1_000_000, "logEverySeconds": 1}

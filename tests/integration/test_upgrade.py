@@ -1,4 +1,4 @@
-"""Restart, upgrade, uninstall: what runs goes on."""
+"""Restart, upgrade, uninstall: running jobs continue."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ SERVED_STEPS = 120 * STEPS_AN_EPOCH
 SLOWEST = 4.0
 """The most by which the pace of a training gives way to a busy machine: it must come to its end when that is quiet."""
 LAST_LINES = 100
-"""Of a log, for what is said again and again."""
+"""Last lines of a log that are searched for repeated messages."""
 NOBODY = "nobody"
 KILL = "kill -9 $(cat /proc/1/task/1/children)"
 """In a pod: the end of the training process, whose supervisor is process 1."""
 KILL_FORK = "kill -9 $(for warm in $(cat /proc/1/task/1/children); do cat /proc/$warm/task/$warm/children; done)"
 """The same where it is a fork of the supervisor's warm process."""
 RESUMED = "resuming after step"
-"""What a training process says that goes on from a checkpoint."""
+"""Printed by a training process that continues from a checkpoint."""
 
 
 def train(
@@ -65,7 +65,7 @@ def serve(workspace: Workspace, name: str, roles: Mapping[str, Mapping[str, Any]
 
 
 def enough(workspace: Workspace, pod: str) -> None:
-    """Lets the job of this pod go on as fast as it can."""
+    """Lets the job of this pod train at full speed."""
     workspace.run_in(pod, "touch /output/enough")
 
 
@@ -128,7 +128,7 @@ def kill_process(workspace: Workspace, victim: str, pod: str, words: str, then: 
 
 
 def log(workspace: Workspace, pod: str, lines: int | None = None) -> str:
-    """What the trainer in this pod has said, or the last so many lines; empty before its program has begun."""
+    """The log of the trainer in this pod, or its last `lines` lines; empty before its program has started."""
     found = workspace.kube.find("Pod", workspace.namespace, pod)
     if found is None or "deletionTimestamp" in found["metadata"]:
         return ""
@@ -147,7 +147,7 @@ def steps_done(workspace: Workspace, pod: str) -> int:
 
 
 def digests(workspace: Workspace, name: str) -> set[str]:
-    """Of the weights with which each worker has ended."""
+    """Digests of the weights with which the workers have ended."""
     return {summary(pod)["weightsSha256"] for pod in workspace.pods(name).values()}
 
 

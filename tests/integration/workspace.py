@@ -11,7 +11,7 @@ from tests.integration.eventually import WAIT_SECONDS, eventually
 from tests.integration.kube import Kube, Object, Refused
 
 RUN_ON = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); signal.pause()"
-"""A program that runs until it is told to stop."""
+"""A program that runs until it is asked to stop."""
 RUN_UNTIL_TOLD = "import pathlib, time\nwhile not pathlib.Path('/tmp/end').exists(): time.sleep(0.1)"
 """A program that runs until Workspace.tell_to_end."""
 EXIT = "import sys; sys.exit({code})"
@@ -128,7 +128,7 @@ class Workspace:
         return sorted(of_job, key=lambda event: event["metadata"]["name"])
 
     def limit_pods(self, pods: int) -> None:
-        """At most so many pods in the namespace; returns once the API server enforces it."""
+        """Limit the pods of the namespace; returns once the API server enforces it."""
         body = {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": str(pods)}}}
         if self.kube.find("ResourceQuota", self.namespace, "pods") is None:
             self.kube.create("ResourceQuota", self.namespace, body)
@@ -142,7 +142,7 @@ class Workspace:
         self.eventually(enforced, "the quota is enforced")
 
     def occupy(self, kind: str, name: str) -> None:
-        """A Pod or Service of somebody else's that has the name."""
+        """A Pod or Service that has the name and does not belong to the job."""
         if kind == "Pod":
             self.add_pod(name, {"name": "other", "image": self.image, "command": ["python", "-c", RUN_ON]})
         else:

@@ -1,1 +1,1 @@
-"""`make recovery`: what a killed process costs a job, in place and beside it as if its pods were started anew."""
+"""`make recovery`: the cost of a killed process for a job, in place and, for comparison, with new processes."""

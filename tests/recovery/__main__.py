@@ -1,24 +1,23 @@
-"""`make recovery`: kill -9 at random moments, and how long until the next step; in place, and by fresh processes.
+"""`make recovery`: kill -9 at random times, and the time until the next step; in place, and with new processes.
 
 Two workers under MultiWorkerMirrored, one device, Mirrored on two, and workers that predict (predictions.py). `fresh`
-is what a pod would do that is there at once: all processes of the job are started again as soon as one has ended. A
-cluster adds its pods, their peer gate and the back-off to that. In place, the state comes from in-memory checkpoints,
-else from the last one in storage.
+restarts all processes of the job as soon as one has ended, as pods without any delay would. A cluster adds pod
+creation, wait-for-peers and the back-off. In place, the state comes from in-memory checkpoints, else from the last one
+in storage.
 
-`left` has that of fresh processes where those before have given up: from the copy that they have left in the output
-(docs/adr/0052-left-behind.md), of which nothing may stay there. `taken` counts those that were newer than storage.
-`hangs` has the same of SIGSTOP, which only the watchdog finds: the next step at most 5 s after its time is over.
-`parameter_server` has a job of its own, of which each role is killed in turn (servers.py).
-`turns` has what those and the ledger cost an undisturbed run (turns.py).
-`minutes` has what a kill a minute leaves of two workers' time, by the pod's own ledger, which must sum to that time.
+`left` has the time of new processes after the previous ones have given up: they start from the copy in the output
+(docs/adr/0052-left-behind.md), which must be deleted then. `taken` counts the copies that were newer than storage.
+`hangs` has the same for SIGSTOP, which only the watchdog detects: the next step at most 5 s after its time is over.
+`parameter_server` has a job of its own, of which each role is killed in turn (servers.py). `turns` has the cost of
+copies and ledger for an undisturbed run (turns.py). `minutes` has the useful share of two workers' time with a kill
+each minute, by the pod's ledger, which must add up to that time.
 
-Each part's figures go to standard error at its end, in one line of JSON; of one that fails those that it has, and the
-last lines of its processes' logs. The others go on (parts.py).
+Each part's figures go to standard error at its end, in one line of JSON; a part that fails prints those that it has,
+and the last lines of its processes' logs. The others continue (parts.py).
 
 Ends with one line of JSON; exit code 0 when no part has failed, the weights (or predictions) of all runs are those of
-the undisturbed one, no process holds more after the last kills than after the first (held.py; nobody can tell after
-fewer than twelve), and hangs were over in time; with minutes also when at least `_GOODPUT` of the time went into new
-steps.
+the undisturbed one, no process holds more after the last kills than after the first (held.py; undecided after fewer
+than twelve), and hangs ended in time; with minutes also when at least `_GOODPUT` of the time was spent on new steps.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=int, default=0, help="in which two workers lose a process a minute")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
-    # As an interrupt from the keyboard: what was found until then is told.
+    # Like an interrupt from the keyboard: the results so far are printed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run("recovery", _parts(options))
 

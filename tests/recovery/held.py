@@ -28,7 +28,7 @@ class Held:
         self._recorder.sample()
 
     def grown(self) -> list[str] | None:
-        """What has grown, and of which process there were too few samples; None after too few kills to tell at all."""
+        """What has grown, and processes with too few samples; None after too few kills to decide."""
         if len(_WARM_UP.after(self._recorder.series[("machine", "load")])) < 3 * LEAST:
             return None
         judged = ((key, bound.judge(self._recorder.series[key])) for key, bound in self._judged())

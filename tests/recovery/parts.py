@@ -1,9 +1,9 @@
-"""Parts of a measurement, one after another. What one has found is told at its end, and kept whatever becomes of it.
+"""Parts of a measurement, one after another. The results of each are printed at its end, even if it fails.
 
 def part(figures: Figures) -> None:
     with launching() as launch:
         figures["kills"] = 2        # there also if it fails after this
-        figures.tell()
+        figures.show()
 
 exit_code = run("recovery", {"part": part})
 """
@@ -23,11 +23,11 @@ from typing import Any
 from tests.trainer.harness import Launcher, Task, launcher
 
 _LINES = 20
-"""Of each log."""
+"""Lines of each log."""
 _TASKS = 8
 """Whose logs are shown: the newest. A way to recover may have had dozens, of which the last attempt failed."""
 _CHARACTERS = 300
-"""Of an error, in the line of JSON."""
+"""Characters of an error in the line of JSON."""
 
 
 class Figures(dict[str, Any]):
@@ -37,8 +37,8 @@ class Figures(dict[str, Any]):
         super().__init__()
         self._part, self._told = part, ""
 
-    def tell(self) -> None:
-        """Say it to whoever waits, unless that has been said."""
+    def show(self) -> None:
+        """Print it, unless it was printed."""
         line = json.dumps({self._part: self})
         if line != self._told:
             print(line, file=sys.stderr, flush=True)
@@ -46,7 +46,7 @@ class Figures(dict[str, Any]):
 
 
 Part = Callable[[Figures], None]
-"""Raises, if it can't go on; `ok` or `bit_equal` is False in its figures, if these are not as they should be."""
+"""Raises if it can't continue; `ok` or `bit_equal` is False in its figures if these are not as required."""
 
 
 @contextmanager
@@ -83,11 +83,11 @@ def run(name: str, parts: Mapping[str, Part]) -> int:
             traceback.print_exc()
             said = str(error).partition("\n")[0][:_CHARACTERS]
             failed[part] = f"{type(error).__name__}: {said}" if said else type(error).__name__
-            figures.tell()
+            figures.show()
             if isinstance(error, KeyboardInterrupt):
                 break
         else:
-            figures.tell()
+            figures.show()
     failed |= {part: "not begun" for part in parts if part not in found}
     ok = not failed and all(figures.get("bit_equal", True) and figures.get("ok", True) for figures in found.values())
     told = [{"part": part, "error": error} for part, error in failed.items()]

@@ -72,7 +72,7 @@ class _Prediction:
         return sum(first // size % _WORKERS == worker for first in firsts)
 
     def enough(self) -> None:
-        """They go on as fast as they can."""
+        """Continue at full speed."""
         self._enough.touch()
 
     def wait(self) -> str:
@@ -107,7 +107,7 @@ def measure(figures: Figures, *, kills: int, hangs: int, seed: int) -> None:
 
         if kills:
             run("kills", figures, times=kills, number=signal.SIGKILL)
-            figures.tell()
+            figures.show()
         if hangs:
             told = figures.setdefault("hangs", {})
             told |= beyond_watchdog(run("hangs", told, times=hangs, number=signal.SIGSTOP), watchdog)

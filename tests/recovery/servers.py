@@ -1,7 +1,7 @@
 """Parameter servers: kill -9 of a worker's, a server's and the chief's process, in turn, recovered in place.
 
-For the chief and a server: the seconds until the next step. A worker's loss stops nobody: those until it has a batch
-again.
+For the chief and a server: the seconds until the next step. The loss of a worker stops no other task: the seconds until
+it has a batch again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SECONDS = 120
 
 
 def measure(figures: Figures, *, kills: int, seed: int) -> None:
-    """The figures of a job with two workers and two servers, each role of which is killed so many times."""
+    """The figures of a job with two workers and two servers, each role of which is killed `kills` times."""
     found: dict[str, list[float]] = {"worker": [], "ps": [], "chief": []}
     repeated: list[int] = []
     with launching() as launch:
@@ -90,5 +90,5 @@ def _killed(job: ServerJob, victim: str) -> list[int]:
 
 
 def _steps(job: ServerJob) -> int:
-    """Done so far; 0 while nobody answers."""
+    """Completed steps; 0 while the job does not answer."""
     return int(ask(job.port).get("step") or 0)

@@ -35,7 +35,7 @@ _STEPS_BETWEEN = (5, 60)
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a job: its pods, and what they are told of their strategy."""
+    """The shape of a job: its pods, and the strategy in their environment."""
 
     workers: int = 1
     strategy: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ SHAPES = {
 
 @dataclass
 class Found:
-    """Of one way to recover."""
+    """Results of one way to recover."""
 
     seconds: list[float] = field(default_factory=list)
     """From each mishap to the next step that was done."""
@@ -88,7 +88,7 @@ def repetitions(steps: list[int]) -> dict[str, float]:
 
 
 def beyond_watchdog(seconds: list[float], watchdog: int) -> dict[str, Any]:
-    """Of processes that stood still: the time over the watchdog's, and whether that is little enough."""
+    """For stopped processes: the time beyond the watchdog's, and whether that is short enough."""
     beyond = percentiles([each - watchdog for each in seconds])
     return {
         "watchdog_seconds": watchdog,
@@ -153,7 +153,7 @@ class Job:
 
     @property
     def steps(self) -> int:
-        """Done so far; 0 while nobody answers."""
+        """Completed steps; 0 while the job does not answer."""
         return int(ask(self.port).get("step") or 0)
 
     def strike(self, chance: random.Random, number: int = signal.SIGKILL) -> int:
@@ -191,7 +191,7 @@ class Job:
 def disturbed(
     job: Job, found: Found, *, times: int, chance: random.Random, in_place: bool, number: int = signal.SIGKILL
 ) -> None:
-    """Send a training process this signal and wait for the next step, so many times; then let it end."""
+    """Send a training process this signal and wait for the next step, `times` times; then let it end."""
     held = Held({f"worker-{i}": task.process.pid for i, task in enumerate(job.tasks)})
     for mishap in range(times):
         ready = job.steps + chance.randint(*_STEPS_BETWEEN)
@@ -201,7 +201,7 @@ def disturbed(
         _wait_for_the_next_step(job)
         found.seconds.append(time.monotonic() - began)
         resumed = job.resumed[known if in_place else 0 :]
-        # Without a line that says so, training has begun anew.
+        # Without such a line, training has started from the beginning.
         found.repeated.append(max(0, before - (resumed[-1] if resumed else 0)))
         held.sample()
         print(f"{mishap + 1}: {found.seconds[-1]:.2f} s", file=sys.stderr, flush=True)
@@ -216,7 +216,7 @@ def _looked(job: Job) -> int:
 
 
 def _wait_for_the_next_step(job: Job) -> None:
-    """Once nobody trains any more."""
+    """Called once no process trains any more."""
     gone = False
 
     def back() -> bool:
@@ -239,7 +239,7 @@ def measure(
             figures["turns"] = turns.measure(
                 launch, output / "turns", workers=shape.workers, strategy=shape.strategy, turns=in_turns
             )
-            figures.tell()
+            figures.show()
         if not kills and not left and not hangs:
             return
 
@@ -260,17 +260,17 @@ def measure(
 
         if kills:
             run(job("in-place", in_place=True), figures, times=kills, in_place=True)
-            figures.tell()
+            figures.show()
         if kills and beside:
             run(job("fresh", in_place=False), figures.setdefault("fresh", {}), times=beside, in_place=False)
-            figures.tell()
+            figures.show()
         if left:
             told = figures.setdefault("left", {})
             run(job("left", in_place=True, budget=0), told, times=left, in_place=False)
             told["taken"] = sum(task.log.count(_TAKEN) for task in launch.tasks)
             told["not_removed"] = [path.name for path in (output / "left/checkpoints").glob("last-copy-*")]
             figures["ok"] = figures["ok"] and not told["not_removed"]
-            figures.tell()
+            figures.show()
         if hangs:
             watchdog, told = scaled(WATCHDOG_SECONDS), figures.setdefault("hangs", {})
             hung = job("hangs", in_place=True, watchdog=watchdog)

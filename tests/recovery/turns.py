@@ -24,7 +24,7 @@ _SECONDS_A_STEP = 0.1
 def measure(
     launch: Launcher, output: Path, *, workers: int, strategy: Mapping[str, str], turns: int
 ) -> Mapping[str, Any]:
-    """The figures of one undisturbed run with so many workers."""
+    """The figures of one undisturbed run with this many workers."""
     steps = WARM + turns * len(ORDER) * WINDOW + 1
     config = {
         "entrypoint": "turns",

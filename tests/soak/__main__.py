@@ -76,9 +76,9 @@ class Soak:
         return left + sorted(self.stand_in.lives.keys() - found)
 
     def duplicated(self, position: int) -> list[str]:
-        """Pods that were made more than once for an attempt, failures counted twice, attempts that nothing called for.
+        """Pods that were created more than once for an attempt, failures counted twice, attempts without a cause.
 
-        Where the audit log can't be read, only what the statuses tell.
+        Without a readable audit log, only by the statuses.
         """
         namespace = self.stage.namespaces[0]
         wrong = []

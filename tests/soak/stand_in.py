@@ -1,7 +1,7 @@
-"""What kubelets would do, for pods that no kubelet runs: start them, end them, and let some fail once.
+"""Does the kubelets' work for pods that no kubelet runs: starts them, ends them, and lets some fail once.
 
-It is told to rest while somebody looks whether the operator has caught up. Whatever it writes it reads back later, so
-an answer that is lost does no harm.
+It pauses while it is checked whether the operator has caught up. It reads back later what it has written, so a lost
+answer does no harm.
 """
 
 from __future__ import annotations

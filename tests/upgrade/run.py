@@ -34,7 +34,7 @@ SECONDS = 240.0
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """A cluster with one namespace, and somebody who runs pods."""
+    """A cluster with one namespace, and a stand-in for the kubelet."""
 
     kube: Kube
     namespace: str

@@ -14,7 +14,7 @@ import tensorflow as tf
 FEATURES = 20
 CLASSES = 4
 SIDE = 3
-"""Of an image, in pixels."""
+"""Width and height of an image, in pixels."""
 FILES = 4
 """TFRecord and CSV files of a split."""
 

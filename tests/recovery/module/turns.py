@@ -23,7 +23,7 @@ WINDOW = 100
 WARM = 2 * WINDOW
 """Steps before the first window: tracing, and what else is done once."""
 ORDER = ("whole", "no copies", "no ledger", "no ledger", "no copies", "whole")
-"""Of a turn; forth and back, so that a machine that slows down slows all alike."""
+"""Order of a turn; forward and back, so that a machine that slows down affects all equally."""
 FEATURES, CLASSES = 20, 4
 
 

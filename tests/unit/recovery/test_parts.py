@@ -78,8 +78,8 @@ def test_after_an_interrupt_nothing_begins_and_all_is_told(capsys: Printed) -> N
 def test_figures_are_told_once(capsys: Printed) -> None:
     def part(figures: Figures) -> None:
         figures["kills"] = 1
-        figures.tell()
-        figures.tell()
+        figures.show()
+        figures.show()
 
     _, _, said = told(capsys, {"part": part})
     assert said == ['{"part": {"kills": 1}}']
