@@ -73,7 +73,7 @@ func main() {
 OPENAPI_PACKAGE = "pkg/generated/openapi"
 PLUGIN_API = "staging/src/k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto"
 REFLECT2 = "vendor/github.com/modern-go/reflect2"
-# Two edits that make pods come and go steadily in seconds; docs/local-cluster.md tells of them.
+# Two edits that make the creation of pods take a steady few seconds; docs/local-cluster.md describes them.
 EDITS = (
     (
         "pkg/kubelet/status/status_manager.go",

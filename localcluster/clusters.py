@@ -62,7 +62,7 @@ class Cluster(Protocol):
         """Take it away, and all that is in it. Raises ClusterError where that can't be done."""
 
     def ensure_up(self, nodes: int = 1, images: Sequence[Image] = ()) -> None:
-        """Start the cluster, with at least so many nodes that all know these images, where it isn't running.
+        """Start the cluster if it isn't running, with at least this many nodes that all have these images.
 
         Raises ClusterError.
         """

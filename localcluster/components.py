@@ -73,7 +73,7 @@ def api_server(programs: Path, settings: Settings) -> list[str]:
         f"--default-unreachable-toleration-seconds={settings.toleration}",
         f"--audit-policy-file={RUN / 'audit-policy.yaml'}",
         f"--audit-log-path={AUDIT_LOG}",
-        # A rotated file would be lost to whoever follows it; it is emptied at every start instead.
+        # A rotated file would be lost to its readers; it is truncated at every start instead.
         "--audit-log-maxsize=4096",
         "--profiling=false",
     ]

@@ -43,7 +43,7 @@ Object = dict[str, Any]
 
 
 class DemoError(Exception):
-    """A step failed: what happened, and the one command that tells more."""
+    """A step failed: what happened, and the command that shows more."""
 
     def __init__(self, cause: str, command: str) -> None:
         super().__init__(cause)

@@ -96,7 +96,7 @@ def _serve(messages: Any, services: Any, devices: Devices) -> grpc.Server:
 
 
 def main() -> None:
-    """Serve for ever; register again whenever the kubelet has made its socket anew."""
+    """Serve without end; register again whenever the kubelet has created its socket again."""
     devices = Devices(int(sys.argv[1]))
     sys.path.insert(0, sys.argv[2])
     import deviceplugin_pb2 as messages  # noqa: PLC0415 - generated into the cache

@@ -21,7 +21,7 @@ Object = dict[str, Any]
 Values = Mapping[str, Any]
 
 CONFLICT = "conflict occurred while applying"
-"""Of Helm 4, which applies on the server's side; Helm 3 overwrites."""
+"""Message of Helm 4, which applies on the server's side; Helm 3 overwrites."""
 CHART = Path(__file__).resolve().parents[1] / "charts" / "tfgpujob"
 
 
@@ -42,8 +42,8 @@ def install(
 
     The chart is a folder, an archive, or an `oci://` reference with its version as tag.
 
-    A release that an interrupted Helm left half-way is removed first, as is one of which somebody else has changed what
-    Helm will not take back, such as the number of copies; what the chart marks `keep` stays.
+    A release that an interrupted Helm left incomplete is removed first, as is one with changes by other clients that
+    Helm does not revert, such as the number of replicas; objects that the chart marks `keep` stay.
     """
     helm, target = _helm(), _Release(kubeconfig, release, namespace)
     try:

@@ -58,7 +58,7 @@ def export_image(tag: str, dockerfile: Path, context: Path, build_args: Mapping[
     buildah keeps every layer, so what has not changed is not built again, and an image that came out the
     same is not exported again. Raises ClusterError with the build's last lines.
     """
-    # A lock of its own: a build takes minutes, and nobody else needs to wait for it.
+    # A separate lock: a build takes minutes, and other commands need not wait for it.
     with locked(CACHE / "build-image.lock"):
         name, log = images.full_name(tag), CACHE / "build-image.log"
         log.write_text("")

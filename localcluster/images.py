@@ -70,8 +70,8 @@ def import_missing(node: Node, inside: Sequence[str] = ()) -> None:
 
 
 def _import(archive: str, inside: Sequence[str]) -> None:
-    """Tries again when a layer was gone: that of the tag's last image is collected as soon as the tag moves on,
-    which may be while the new one is unpacked on top of it. The next try unpacks it anew.
+    """Tries again when a layer was missing: the layers of a tag's last image are collected as soon as the tag moves,
+    possibly while the new one is unpacked on top of them. The next try unpacks them again.
     """
     for tries_left in reversed(range(IMPORT_TRIES)):
         try:

@@ -40,7 +40,7 @@ def check_ours() -> None:
 def disconnect() -> None:
     """Remove our link and with it its routes.
 
-    It would go with node 1's namespace, but connections that nobody answers keep that for minutes.
+    It would be deleted with node 1's namespace, but unanswered connections keep that for minutes.
     """
     if _ours():
         succeeds("ip", "link", "delete", HOST_LINK)

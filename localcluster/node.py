@@ -195,7 +195,7 @@ def node_ready(api: Api, node: Node, gpus: int, since: str) -> bool:
         return False
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     ready = conditions.get("Ready", {})
-    # An older heartbeat is that of a node which was killed so shortly ago that nobody has noticed yet.
+    # An older heartbeat is of a node that was killed so recently that it is not detected yet.
     is_ready = ready.get("status") == "True" and ready["lastHeartbeatTime"] > since
     return is_ready and int(status["allocatable"].get(GPU_RESOURCE, "0")) == gpus
 

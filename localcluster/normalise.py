@@ -1,7 +1,7 @@
-"""Images without what differs from one build to the next.
+"""Removes from images what differs between builds.
 
-Not in archives.py: that is part of the recipe by which the cluster's programs are known, and a change of it has them
-compiled anew.
+Not in archives.py: that is part of the recipe that identifies the cluster's programs, and a change of it compiles them
+again.
 """
 
 import hashlib

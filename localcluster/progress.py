@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 
 def _run(label: str, action: Callable[[], None]) -> None:
-    # Of two steps at a time, each would write over the other's line.
+    # Two concurrent steps would overwrite each other's line.
     live = sys.stderr.isatty() and threading.active_count() == 1
     started = time.monotonic()
     done = threading.Event()

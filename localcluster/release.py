@@ -49,7 +49,7 @@ def chart_values() -> dict[str, Any]:
 
 
 def _source_digest() -> str:
-    """Of all that goes into the operator's image."""
+    """Digest of all sources of the operator's image."""
     files = [ROOT / "Dockerfile", ROOT / "operator/requirements.txt", *sorted((ROOT / "operator").rglob("*.py"))]
     digest = hashlib.sha256()
     for file in files:

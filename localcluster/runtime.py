@@ -90,10 +90,10 @@ def serves() -> bool:
 
 
 def up(wanted: Settings) -> None:
-    """Make the cluster run as wanted: build what is missing, repair what is broken, leave alone what is well.
+    """Make the cluster run as configured: build what is missing, repair what is broken, keep the rest.
 
-    A running cluster gets more nodes when more are wanted; another change of settings raises ClusterError. One that
-    does not answer is begun anew, and all that is in it is lost: a busy machine may take its time to answer.
+    A running cluster gets more nodes when more are wanted; another change of settings raises ClusterError. A cluster
+    that does not answer is created again, and everything in it is lost: note that a busy machine may answer slowly.
     """
     needs.check_machine()
     needs.install_packages()
