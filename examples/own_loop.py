@@ -17,7 +17,7 @@ keras.utils.set_random_seed(1)
 
 x = tf.random.stateless_normal([512, 16], seed=[1, 1], dtype=keras.config.floatx())
 y = tf.reduce_sum(x, axis=1, keepdims=True)
-batches = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(64)  # of all workers together
+batches = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(64)  # the global batch size
 
 with strategy.scope():
     model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(1)])

@@ -31,7 +31,7 @@ def install_yaml(chart: Path, version: str, name: str, oldest: str) -> str:
 
 
 def _without_helm(item: dict[str, Any]) -> dict[str, Any]:
-    """The labels that say that Helm looks after it, which nobody does then."""
+    """Without the labels that name Helm as the manager."""
     metadatas = [item["metadata"], ((item.get("spec") or {}).get("template") or {}).get("metadata") or {}]
     for metadata in metadatas:
         for key in _OF_HELM:

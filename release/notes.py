@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FRAGMENTS = ROOT / "release" / "changes"
 CHANGELOG = ROOT / "CHANGELOG.md"
 KINDS = ("removed", "changed", "added", "fixed", "security")
-"""In the order of the notes: first what may break somebody's work."""
+"""In the order of the notes: first what may break existing use."""
 MARK = "<!-- releases -->\n"
 
 

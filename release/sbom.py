@@ -1,6 +1,6 @@
 """What is in an image: a CycloneDX bill of the Python packages that its lock names, with their hashes, and of our own.
 
-What the base image brings (Debian's packages, Python itself) is not in it: whoever builds chooses the base.
+What the base image brings (Debian's packages, Python itself) is not in it: the builder chooses the base.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A detached signature of SHA256SUMS, with a key of whoever makes the release, by OpenSSH's ssh-keygen."""
+"""A detached signature of SHA256SUMS with the release manager's key, by OpenSSH's ssh-keygen."""
 
 import subprocess
 from pathlib import Path

@@ -8,7 +8,7 @@ log_dir = "logs/mnist_with_summaries"
 
 
 class Summaries(keras.callbacks.Callback):
-    """Of each layer's weights the mean, the deviation, the range and a histogram, and a few of the pictures."""
+    """Mean, deviation, range and a histogram of each layer's weights, and a few of the images."""
 
     def __init__(self, folder, pictures):
         super().__init__()
