@@ -200,7 +200,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """What spec.trainer says in these cases."""
 
 PLAIN: dict[str, dict[str, Any]] = {"class weights": {"class_weight": {0: 0.5, 1: 1.0, 2: 3.0}}}
-"""What plain Keras' train_on_batch is told in these cases."""
+"""Arguments of plain Keras' train_on_batch in these cases."""
 
 ACCUMULATED = [
     "class weights",

@@ -42,7 +42,7 @@ _READ_LATER = ("TF_CONFIG", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 _MODULES = ("tfgpujob_trainer.task", "tfgpujob_trainer.warm")
 
 kept: socket.socket | None = None
-"""Of a fork server that was started before this process was forked (kept.py)."""
+"""Socket of a fork server that was started before this process was forked (kept.py)."""
 
 
 def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,9 +1,9 @@
-"""Runs the scripts of examples/scripts one after the other, and writes down what each has found: one process for all.
+"""Runs the scripts of examples/scripts one after the other, and records their results: one process for all.
 
-GALLERY is the folder for that, GALLERY_SCRIPTS are names with commas between. With GALLERY_PLAIN it is plain Keras in
-one process, in place of so many workers. GALLERY_ENDS names a fit() of each script, as JSON, in whose middle the script
-is broken off, and the process is killed after them all. With GALLERY_KILLS the last worker is killed there instead.
-Rows keep their order: plain Keras would draw another one than the trainer.
+GALLERY is the folder for that, GALLERY_SCRIPTS are names with commas between. With GALLERY_PLAIN plain Keras runs in
+one process, instead of this many workers. GALLERY_ENDS names a fit() of each script, as JSON, in whose middle the
+script is broken off, and the process is killed after them all. With GALLERY_KILLS the last worker is killed there
+instead. Rows keep their order: plain Keras would draw another one than the trainer.
 """
 
 import importlib
@@ -77,7 +77,7 @@ def write(found):
 
 
 def of_float64(layer, *args, **kwargs):
-    """Keras keeps the adapters of LoRA in float32, whatever it computes in: too coarse to tell how exact they are."""
+    """Keras keeps LoRA adapters in float32 whatever the policy: too coarse to measure how exact they are."""
     if kwargs.get("dtype") == "float32":
         kwargs["dtype"] = keras.config.floatx()
     return add_weight(layer, *args, **kwargs)

@@ -22,7 +22,7 @@ def ended(rounds: Rounds, member: str, code: int, *, round_: int = 0, progressed
 
 
 def resizable(workers: int = 2, *, come: int = 0, budget: int = 6, least: int | None = None) -> Rounds:
-    """A gang of so many workers, all there, with `come` more that wait to join."""
+    """A gang of this many connected workers, with `come` more that wait to join."""
     rounds = Rounds(Naming().of(workers), budget, Naming(), workers, least)
     for name in Naming().of(workers + come):
         assert rounds.joined(name, 0.0) is None

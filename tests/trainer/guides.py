@@ -59,7 +59,7 @@ class Gallery:
         return {**own, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
     def plain(self, workers: int, scripts: tuple[str, ...] = SCRIPTS) -> None:
-        """Plain Keras in place of so many workers."""
+        """Plain Keras instead of this many workers."""
         name = f"plain-{workers}"
         env = {**os.environ, **self._environment(name, scripts), "GALLERY_PLAIN": str(workers)}
         done = subprocess.run(
@@ -78,7 +78,7 @@ class Gallery:
         return {"entrypoint": GALLERY.name, "output": output, "checkpoint": {"everySteps": 2}}
 
     def workers(self, name: str, count: int, scripts: tuple[str, ...] = SCRIPTS, **env: str) -> list[Task]:
-        """So many workers, from the checkpoints of that name if there are any."""
+        """This many workers, from the checkpoints of that name if there are any."""
         config = self._config(name)
         env = {**self._environment(name, scripts), **env}
         if count == 1:
@@ -106,8 +106,8 @@ class Gallery:
 def end_in(fits: Mapping[str, int], *, kill: bool = False) -> dict[str, str]:
     """The environment in which each script ends in the middle of its fit() of that number.
 
-    `kill`: by SIGKILL of the last worker. Else every worker breaks it off and goes on with the next script, and is
-    killed after them all.
+    `kill`: by SIGKILL of the last worker. Otherwise every worker aborts it and continues with the next script, and is
+    killed after the last.
     """
     return {"GALLERY_ENDS": json.dumps(dict(fits)), **({"GALLERY_KILLS": "1"} if kill else {})}
 

@@ -42,7 +42,7 @@ _mine: list[socket.socket] = []
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, that no outgoing connection takes before the test does, and no other test."""
+    """Ports without a listener that neither an outgoing connection nor another test gets before the test does."""
     outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     found: set[int] = set()
     while len(found) < count:
@@ -64,7 +64,7 @@ class Task:
     log_path: Path
     termination_path: Path
     name: str = ""
-    """Of its log, and of its replica."""
+    """Name of its log, and of its replica."""
 
     @property
     def log(self) -> str:

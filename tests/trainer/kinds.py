@@ -1,8 +1,7 @@
 """A user's module whose `data(split)` returns each kind of data there is, and a worker that trains on all of them.
 
-`seen` tells which rows a step got: it adds up two to the power of each row, so an epoch of all rows once and of nothing
-else is `ALL`.
-    TF_CONFIG=… python -m tests.trainer.kinds FOLDER       one worker; the last line it prints is JSON
+`seen` shows which rows a step got: the sum of two to the power of each row, so an epoch of exactly all rows is `ALL`.
+TF_CONFIG=… python -m tests.trainer.kinds FOLDER       one worker; the last line it prints is JSON
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def file():
 
 
 def memory_of_tensorflow():
-    """C++ that is refused memory: std::bad_alloc, and nobody catches it."""
+    """C++ that is refused memory: an uncaught std::bad_alloc."""
     try:
         while True:
             held.append(bytearray(1 << 16))

@@ -45,7 +45,7 @@ EPOCHS, BATCH, SEED = 15, 16, 1
 STEPS_PER_EPOCH = 7
 TOLERANCE = 1e-10
 RESIZED = "global_clipnorm"
-"""The case that goes on with other numbers of workers."""
+"""The case that continues with other numbers of workers."""
 DEADLINE_SECONDS = 900
 
 Weights = dict[str, list[np.ndarray]]
@@ -102,7 +102,7 @@ def plain(case: str) -> list[np.ndarray]:
 
 
 def in_micro_batches(case: str, replicas: int) -> list[np.ndarray]:
-    """Plain Keras on one device with the micro-batches that so many replicas share."""
+    """Plain Keras on one device with the micro-batches of this many replicas."""
     make_model, make_data = CASES[case]
     keras.utils.clear_session()
     keras.utils.set_random_seed(SEED)
@@ -238,7 +238,7 @@ def load(path: Path) -> Weights:
 
 
 def compare(found: Weights, expected: Weights, *, replicas: int) -> dict[str, float]:
-    """The largest absolute difference of any weight in each case, which ran on so many replicas."""
+    """The largest absolute difference of any weight in each case, which ran on this many replicas."""
     differences = {}
     for name, weights in found.items():
         micro = PER_MICRO_BATCH.get(name)

@@ -65,7 +65,7 @@ tf.function = counted
 np.savez(out, *runpy.run_path(program, run_name="__main__")["model"].get_weights())
 """
 Found = dict[str, Any]
-"""Of one setting: how many kills, after which steps it went on, and the largest difference."""
+"""Results of one setting: the number of kills, the steps after which it continued, and the largest difference."""
 
 
 def cell(program: str) -> str:
@@ -86,7 +86,7 @@ def file_of(program: str) -> Path:
 
 
 def digest(path: Path) -> str:
-    """Of a program's text."""
+    """Digest of a program's text."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
@@ -160,7 +160,7 @@ def of_own(folder: Path, program: str, workers: int) -> Found:
             run_own(folder / f"{name}-{program}", program, workers, killed_at)
         found = [folder / f"{name}-{program}" / f"{index}.npz" for index in range(workers)]
         runs.append([dict(np.load(path)) for path in found])
-    # Only one of them loads what it has saved; which epoch was the first that it printed tells.
+    # Only one of them loads what it has saved; the first epoch that it printed shows whether it did.
     printed = (folder / f"killed-{program}" / "0.log").read_text()
     (first, *_) = re.findall(r"^epoch (\d)", printed, re.MULTILINE)
     return {"kills": 1, "resumedAfter": [int(first) - 1], "difference": difference(*runs)}
@@ -201,9 +201,9 @@ def resumed_after(log: str) -> list[int]:
 def kill_all(
     programs: Sequence[str], counts: Sequence[int], found: Callable[[str, str, Found], None], *, in_one: bool
 ) -> None:
-    """Kill these, scripts on so many workers, and tell what was `found` of each program and how it was run.
+    """Kill these scripts, which run on `count` workers, and add the results of each program to `found`.
 
-    `in_one`: scripts are broken off together, as far as they can be, and nothing else is done.
+    `in_one`: scripts are aborted together, as far as they can be, and nothing else is done.
     """
     scripts = tuple(script for script in SCRIPTS if script in programs)
     with tempfile.TemporaryDirectory(prefix="resumed-") as scratch, launcher(Path(scratch)) as launch:

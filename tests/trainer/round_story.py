@@ -37,7 +37,7 @@ class KilledError(Exception):
 
 
 State = bytes
-"""Of a training run: of each step, in which round it was done."""
+"""State of a training run: for each step, the round in which it was done."""
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Pod:
     name: str
     told: MemberState
     round: int
-    """Of its processes, whether they run or have ended."""
+    """Round of its processes, whether they run or have ended."""
     runs: bool
     memory: MemoryFile = field(default_factory=MemoryFile.create)
     state: State = b""
@@ -57,7 +57,7 @@ class Pod:
     told_to_stop: bool = False
     """It is deleted: once its processes have stopped, it is gone."""
     unheard: float | None = None
-    """Its connection is lost; since when the leader knows. It runs on until it notices too, or somebody deletes it."""
+    """Its connection is lost; when the leader detected that. It runs until it detects it too, or is deleted."""
 
 
 @dataclass
@@ -106,16 +106,16 @@ class Gang:
     missed: dict[str, float] = field(default_factory=dict)
     """Since when the leader does not hear members of this round, in whose place none has come."""
     full: bool = False
-    """No new pod finds a node while anything may fail, and nobody deletes those that are cut off."""
+    """No new pod finds a node while failures are possible, and pods that are cut off are not deleted."""
     over: bool = False
     trouble: float = 1.0
     """How often something fails."""
     resized: float = 0.2
-    """How often somebody asks for another number of workers."""
+    """How often another number of workers is requested."""
     drained: float = 0.1
     """How often a member's node is drained."""
     calm: bool = False
-    """Nothing fails any more, and nobody asks for another number."""
+    """No more failures and requests."""
 
     @property
     def leader(self) -> Pod:
@@ -203,7 +203,7 @@ class Gang:
             self.outbox.append((pod, "left", 0, None))
 
     def cut_off(self, pod: Pod) -> None:
-        """Nobody hears of the pod any more. What it has is lost, though it may go on for a while."""
+        """The pod can't be heard any more. What it has is lost, though it may run for a while."""
         pod.unheard = math.inf
         self.copied.pop(pod.name, None)
         self.outbox.append((pod, "left", 0, None))
@@ -252,8 +252,10 @@ class Gang:
                 self.saved = state
 
     def stop(self, pod: Pod) -> None:
-        """Of a drain: the leader saves once all have done the last step, and who knows of it ends, or is killed."""
-        # Who is told to stop may be out of time.
+        """Stop by a drain: the leader saves once all have done the last step, and a pod that knows of it ends, or is
+        killed.
+        """
+        # A pod that is being stopped may run out of time.
         if pod.told_to_stop and self.chance.randrange(8) == 0:
             self.lose(pod)
         elif self.saved != pod.state:
@@ -274,7 +276,7 @@ class Gang:
         raise KilledError
 
     def arrive(self) -> None:
-        """Something that was sent comes: whole, changed, or only when nobody waits for it any more."""
+        """Deliver something that was sent: completely, altered, or too late."""
         sending, content = self.sent.pop(0)
         match self.chance.randrange(4):
             case 0:
@@ -308,7 +310,7 @@ class Gang:
         self.check_wait()
 
     def check_wait(self) -> None:
-        """Those that are left wait for whoever is not heard for no longer than they have to."""
+        """Those that are left wait for a silent member no longer than they have to."""
         rounds, left = self.rounds, self.available - self.departed
         if self.over or rounds.least is None or rounds._at_work() or rounds._sending is not None or not self.missed:
             return
@@ -442,5 +444,5 @@ class Gang:
 
 
 def _members(start: Start) -> set[str]:
-    """Of the round that this begins, where the number of workers may change."""
+    """Members of the round that this starts, if the number of workers may change."""
     return set(NAMING.of(start.workers or 0)) - {NAMING.worker(index) for index in start.without}

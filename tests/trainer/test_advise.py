@@ -147,7 +147,7 @@ def test_the_gradients_are_those_that_the_log_tells():
 
 
 MILLIS = {64: 80.0, 32: 40.0, 16: 20.0, 11: 18.0}
-"""That a step of so many rows is pretended to take."""
+"""Pretended milliseconds of a step with this many rows."""
 
 
 def advised(folder: Path, monkeypatch, *options: str, **fields: object) -> tuple[int, list[tuple[int, int]]]:

@@ -202,7 +202,7 @@ def test_a_csv_log_keeps_its_rows_over_a_resume(tmp_path, append):
     for epochs in (2, 3):
         trained(tmp_path / "run", epochs=epochs, callbacks=lambda: [keras.callbacks.CSVLogger(log, append=append)])
         if epochs == 2:
-            log.write_text(log.read_text() + "2,0,0,0,0\n")  # of an epoch after the checkpoint
+            log.write_text(log.read_text() + "2,0,0,0,0\n")  # an epoch after the checkpoint
     header, *rows = log.read_text().splitlines()
     assert header.startswith("epoch,accuracy,loss")
     assert [row.partition(",")[0] for row in rows] == ["0", "1", "2"]

@@ -1,4 +1,4 @@
-"""What a run that was stopped and goes on shows of itself is what an undisturbed one shows."""
+"""A run that was stopped and continues reports the same as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_resized_run_trains_all_epochs_and_no_more(tmp_path, remainder, before
 
 
 class Listener(keras.callbacks.Callback):
-    """Notes what it is told; has the run stopped in its epoch `stop_in`."""
+    """Records its calls; stops the run in epoch `stop_in`."""
 
     def __init__(self, stop, stop_in=None):
         super().__init__()

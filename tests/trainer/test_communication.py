@@ -28,7 +28,7 @@ def _told(*args, **kwargs):
     return _all_reduce(*args, **kwargs)
 collective_ops.all_reduce_v2 = _told
 """
-"""Put before a program: shows what TensorFlow's own operation is told, and the type of what it sums."""
+"""Prepended to a program: prints the arguments of TensorFlow's own operation, and the type of what it sums."""
 PROGRAMS = {
     "user_module.py": {},
     "plain_script.py": {"globalBatchSize": None, "epochs": None},
@@ -127,7 +127,7 @@ def test_mirrored_is_given_the_hierarchical_copy():
 
 
 def type_of(value):
-    """Of what a strategy has for each replica: a tensor or IndexedSlices."""
+    """Type of a value on each replica: a tensor or IndexedSlices."""
     while not hasattr(value, "dtype"):
         value = value[0] if isinstance(value, list | tuple) else value.values
     return value.dtype.name

@@ -30,7 +30,7 @@ def mean_over_valid(y_true, y_pred):
 
 
 def mean_over_tokens(y_true, y_pred):
-    """As in the guide to transformers. Of a model that has learned nothing, all tokens have nearly the same loss."""
+    """As in the guide to transformers. In an untrained model all tokens have nearly the same loss."""
     tokens = 2 * keras.ops.cast(y_true, "int32")
     counts = keras.ops.cast(keras.ops.arange(4) <= tokens[:, None], y_pred.dtype)
     losses = keras.ops.square(1.0 + 0.01 * y_pred)

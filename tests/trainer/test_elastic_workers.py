@@ -1,4 +1,4 @@
-"""Workers that join and leave a ParameterServer job while it trains, with real processes: nobody else stops."""
+"""Workers that join and leave a ParameterServer job while it trains, with real processes: the others keep running."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def wait_until(condition: Callable[[], bool], job: ServerJob) -> None:
 
 @pytest.mark.deep
 def test_workers_join_and_leave_and_nobody_stops(launch):
-    """Two of four begin; a third joins; one is told to leave; one is killed, and comes back in another process."""
+    """Two of four start; a third joins; one is asked to stop; one is killed, and comes back in another process."""
     config = {
         "entrypoint": "wide_and_deep",
         "globalBatchSize": 128,

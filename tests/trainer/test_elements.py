@@ -1,4 +1,4 @@
-"""Who has read a dataset's last element goes on at once: letting go of tf.data's pipeline may take up to a minute."""
+"""Reading continues at once after a dataset's last element: releasing tf.data's pipeline may take up to a minute."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`make endurance` in two minutes: so many steps of the jobs in which most can leak, and of one that is made to leak.
+"""`make endurance` in two minutes: a number of steps of the jobs that can leak most, and of one that is made to leak.
 
-No time decides: a leak that a minute of a job shows is found in so many steps, on any machine.
+No time decides: a leak that a minute of a job shows is found in this many steps, on any machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(900)
 def ran(scenario: Scenario, tmp_path, steps: int = STEPS) -> Found:
     pace = Pace(seconds=0.05, steps=steps // SAMPLES)
     found = Found()
-    # Whoever samples may come to it too seldom on a busy machine: then more steps are taken.
+    # The sampler may run too rarely on a busy machine: then more steps are taken.
     for times in (1, 4):
         found = run(
             scenario,

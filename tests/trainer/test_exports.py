@@ -16,7 +16,7 @@ WORDS = np.random.default_rng(1).integers(0, 50, size=(24, 4))
 
 
 class Twice(keras.layers.Layer):
-    """Of the user's own, and registered nowhere."""
+    """A user's own layer that is not registered."""
 
     def call(self, x):
         return 2 * x

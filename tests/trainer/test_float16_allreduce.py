@@ -58,7 +58,7 @@ def summed(gradients: list[list[np.ndarray]]) -> tuple[list[np.ndarray], list[in
 @pytest.mark.parametrize("replicas", [2, 3, 8])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_an_element_is_off_by_no_more_than_the_bound(replicas, dtype):
-    """Of gradients of every size, with elements of different size in each, on replicas of different size."""
+    """For gradients of every size, with elements of different size in each, on replicas of different size."""
     rng = np.random.default_rng(replicas)
 
     def gradient(size: float) -> np.ndarray:

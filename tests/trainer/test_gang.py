@@ -1,4 +1,4 @@
-"""The connections of a gang: who is heard, what all are told, and what it means that somebody is silent."""
+"""The connections of a gang: which clients are accepted, what is sent to all, and what a silent member means."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_who_may_be_resized_follows_from_the_environment(capsys):
     alone = gang.member(read({**told, "TFGPU_RECOVERY": "InPlace", **asked}), 1)
     assert isinstance(alone, Leader)
     assert alone.gang() == {"round": 0, "workers": 1, "wanted": 1, "here": 1, "without": []}
-    # Hosts of which nobody could say what the next is called.
+    # Hosts whose names follow no rule.
     rigid = gang.member(environment(0, **asked), 4)
     assert rigid.gang() is None
     assert "not resized in place: a:1 in TF_CONFIG does not say which worker it is of" in capsys.readouterr().out

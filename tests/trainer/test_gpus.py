@@ -80,7 +80,7 @@ def test_what_is_computed_on_is_said(used, env, line):
 
 @pytest.fixture
 def pretended(monkeypatch):
-    """Two GPUs of 80 and 40 GiB below tf.config; what TensorFlow is told of them."""
+    """Two GPUs of 80 and 40 GiB below tf.config; TensorFlow's settings for them."""
     told = []
     physical = [SimpleNamespace(name=f"GPU:{i}") for i in range(2)]
     real = tf.config.list_physical_devices

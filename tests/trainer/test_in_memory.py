@@ -1,4 +1,6 @@
-"""In-memory checkpoints: whole whenever their writer is killed, cheap, and to the bit what training goes on from."""
+"""In-memory checkpoints: complete whenever their writer is killed, cheap, and bit-equal to the state that training
+continues from.
+"""
 
 from __future__ import annotations
 

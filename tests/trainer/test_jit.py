@@ -1,4 +1,4 @@
-"""spec.trainer.jit: XLA computes the same, on GPUs also where nobody asked for it, as Keras' fit() does."""
+"""spec.trainer.jit: XLA computes the same; on GPUs it is the default, as in Keras' fit()."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Text(keras.layers.Layer):
 
 
 class Log(keras.optimizers.SGD):
-    """As nobody should write one: its update has an operation that XLA lacks."""
+    """A bad optimizer: its update has an operation that XLA lacks."""
 
     def update_step(self, gradient, variable, learning_rate):
         tf.debugging.Assert(tf.strings.length(tf.strings.as_string(learning_rate)) > 0, ["no rate"])

@@ -37,7 +37,7 @@ def test_whose_end_is_the_pods(codes, told, blamed):
 
 
 class Process:
-    """A stand-in for a Supervisor that ends when it is told to, or never does."""
+    """A stand-in for a Supervisor that ends when asked to, or never does."""
 
     def __init__(self, name, *, code=None, obeys=True):
         self.name, self.mark, self.last_lines = name, "", [name]
@@ -111,7 +111,7 @@ def test_in_place_the_others_are_ended_and_all_start_again():
 
 
 def test_an_exception_that_a_process_has_told_of_is_never_started_over():
-    """It is told before the connections close by which its peers notice."""
+    """It is reported before the connections close by which its peers detect it."""
     raised = Process("worker-1", code=1)
     raised.explained = True
     raised.poll = lambda: outcome(1) if raised.killed else None  # type: ignore[method-assign]
@@ -135,7 +135,7 @@ def test_a_loop_ends_with_what_ended_it(capsys):
 
 
 class Told:
-    """A member that is told one thing after the other, as it gets on."""
+    """A member that gets one command after the other."""
 
     speaks = True
 

@@ -32,7 +32,7 @@ ALL_PHASES = [value for name, value in vars(phases).items() if name.isupper() an
 
 
 class Process:
-    """A training process under a clock of its own: `beat` after so many milliseconds."""
+    """A training process under a clock of its own: `beat` after a number of milliseconds."""
 
     def __init__(self, account: Ledger | None = None) -> None:
         self.ledger = account or Ledger(0)

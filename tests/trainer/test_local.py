@@ -87,7 +87,9 @@ def undisturbed(tmp_path_factory) -> str:
 
 @pytest.mark.deep
 def test_the_first_minutes_as_they_are_typed(tmp_path, record_property):
-    """The commands of the README, the tutorial and of one machine: two workers train, and tell the time."""
+    """The commands of the README, the tutorial and the page about one machine: two workers train, and report the
+    time.
+    """
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for name, text in files(TUTORIAL).items():
         (tmp_path / name).write_text(text)

@@ -28,7 +28,7 @@ from tfgpujob_trainer.train import loop
 STEPS, EVERY = 800, 20
 """Steps of a run, and from one evaluation and checkpoint to the next."""
 SHUFFLED_STEPS = 2400
-"""tf.data's shuffle takes memory anew each epoch; so many steps until what it gave back is enough for it."""
+"""tf.data's shuffle allocates memory again each epoch; steps until freed memory is enough for it."""
 MOST = 150
 """Bytes a step: the kept numbers of the first version were 780, and a thread is far more."""
 

@@ -134,7 +134,7 @@ def test_an_evaluation_looks_at_the_metrics_of_each_compile_once(tmp_path, capsy
     for _ in range(2):
         takeover.evaluate(model, given)
     assert capsys.readouterr().out.count("metric 'rmse'") == 1
-    takeover.fits = 1  # of another model, say
+    takeover.fits = 1  # for instance of another model
     with strategy.scope():
         model.compile("sgd", "mse", metrics=[Largest()])
     with pytest.raises(ConfigError, match="metric state 'largest/largest' is not a sum"):

@@ -22,7 +22,7 @@ ARRAYS = {"model/0000/kernel": np.arange(6.0).reshape(2, 3)}
 
 @pytest.fixture(params=["s3", "memory"])
 def url(request):
-    """A folder that nobody used before."""
+    """An unused folder."""
     base = request.getfixturevalue("s3") if request.param == "s3" else "memory://runs"
     return f"{base}/{uuid.uuid4().hex}"
 

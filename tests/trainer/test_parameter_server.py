@@ -1,4 +1,4 @@
-"""ParameterServer with real processes: no update is lost, and whoever dies comes back."""
+"""ParameterServer with real processes: no update is lost, and a killed task comes back."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_one_worker_equals_plain_keras(launch):
 
 @pytest.mark.deep
 def test_one_worker_whose_server_and_chief_are_killed_equals_plain_keras(launch):
-    """They go on from a copy in the chief's memory: there is no checkpoint in storage."""
+    """They continue from a copy in the chief's memory: there is no checkpoint in storage."""
     output = launch.directory / "exact"
     config = trainer_config(output, epochs=40, checkpoint={"everyEpochs": 1000}, logEverySeconds=1)
     job = ServerJob(launch, config, workers=1, in_place=True)
@@ -99,7 +99,7 @@ def test_every_step_counts_once_and_the_model_learns(launch, workers, epochs):
     summary = job.chief.ended["summary"]
     assert summary["steps"] == iterations(output) == epochs * 313
     assert (summary["examples"], summary["repeatedSteps"]) == (epochs * 40000, 0)
-    learnt = epochs / 8  # of what four workers learn in eight epochs; 0.51 is the most frequent answer
+    learnt = epochs / 8  # four workers learn as much in eight epochs; 0.51 is the most frequent answer
     assert summary["splits"]["test"]["accuracy"] > 0.51 + 0.17 * learnt
     assert summary["splits"]["train"]["accuracy"] > 0.51 + 0.19 * learnt
     saved = {int(path.name.removeprefix("step-")) for path in (output / "checkpoints").glob("step-*")}
@@ -152,7 +152,7 @@ def seconds_until(condition: Callable[[], bool], job: ServerJob) -> float:
 def test_whoever_dies_comes_back(launch):
     """kill -9 of each role, first of the process and then of the container.
 
-    In place, who must starts again and nobody else; whose pod starts again, the operator's restart_scope.py says.
+    In place, only those restart that must; whose pod is restarted is decided by the operator's restart_scope.py.
     """
     output = launch.directory / "killed"
     job = ServerJob(launch, wide_and_deep(output, epochs=100_000), workers=2, servers=2, in_place=True)
@@ -168,7 +168,7 @@ def test_whoever_dies_comes_back(launch):
     back = job.start("worker-1")
     seconds_until(lambda: "asks for a first batch" in back.log, job)
 
-    # The chief finds out that this server can't say anything, and nobody waits for it.
+    # The chief detects that this server can't report, and does not wait for it.
     first = job.chief
     job.kill("ps-0")
     assert first.wait() == 160, job.logs()
@@ -221,7 +221,7 @@ def started_again(job: ServerJob) -> dict[str, int]:
 
 
 def kill_process(job: ServerJob, name: str, number: int = signal.SIGKILL) -> float:
-    """Kill it and wait until the job goes on with it; the seconds."""
+    """Kill it and wait until the job continues with it; returns the seconds."""
     task, chief = job.tasks[name], job.chief
     worker, resumed = task.log.count("asks for a first batch"), len(resumed_after(chief))
     job.kill_process(name, number)
@@ -241,7 +241,7 @@ def resumed_after(chief: Task) -> list[int]:
 
 
 class Remote:
-    """A result on a worker that is lost before the result is fetched, so many times."""
+    """A result on a worker that is lost before the result is fetched, `times` times."""
 
     def __init__(self, number, losses):
         self.number, self.losses = number, losses

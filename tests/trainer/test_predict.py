@@ -1,4 +1,6 @@
-"""Mode predict in real processes: every row once, whoever dies, and the same bytes however it is shared out."""
+"""Mode predict in real processes: every row once, whichever process is killed, and the same bytes however parts are
+shared.
+"""
 
 from __future__ import annotations
 
@@ -147,8 +149,8 @@ def test_killed_and_stopped_workers_leave_what_an_undisturbed_one_leaves(undistu
 
 
 def test_workers_that_come_and_go_take_over_what_others_have_left(undisturbed, trained, launch, tmp_path):
-    """One is told to leave, one is killed, one hangs, and one comes: it does what they have begun and what nobody has,
-    and none of them is started again."""
+    """One worker is asked to stop, one is killed, one hangs, and one joins: it computes what they have started and what
+    is left, and none of them is restarted."""
     output, goes_on = launch.directory / "shared-parts", tmp_path / "goes-on"
     settings = config(output, trained)
     shared = {"TFGPU_SHARED_PARTS": "1", "TEST_PREDICTING": "1"}

@@ -47,7 +47,7 @@ def exact_pair(launch: Launcher) -> list[Task]:
 
 @pytest.fixture(scope="module")
 def undisturbed(launch: Launcher) -> dict[str, Any]:
-    """The summary of two workers with Dropout that nobody disturbed."""
+    """The summary of two undisturbed workers with Dropout."""
     tasks = launch.start_workers(trainer_config(launch.directory / "undisturbed", params={"dropout": 0.3}))
     assert [t.wait() for t in tasks] == [0, 0], tasks[0].log + tasks[1].log
     return tasks[0].ended["summary"]

@@ -1,4 +1,4 @@
-"""How a run tells how it goes: JSON lines, /progress, TensorBoard, a profile, and one sentence about the input."""
+"""How a run reports its progress: JSON lines, /progress, TensorBoard, a profile, and one sentence about the input."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(launch: Launcher) -> tuple[Task, dict[str, Any], list[str]]:
     )
     env = {"TEST_AT": "20", "TEST_DO": "stall", "TFGPU_PROGRESS_PORT": str(port), "TFGPU_PROGRESS_TOKEN": "0af3"}
     task = launch.start(config, env=env)
-    # The save after step 15 goes on beside the steps.
+    # The save after step 15 continues beside the steps.
     until(lambda: (told := ask(port, "0af3")).get("step") == 19 and told["lastCheckpoint"]["step"] == 15)
     seen, addresses = ask(port, "0af3"), listening(port)
     assert ask(port) == {}, "without the token it tells nothing"
@@ -64,7 +64,7 @@ def run(launch: Launcher) -> tuple[Task, dict[str, Any], list[str]]:
 
 
 def listening(port):
-    """Addresses, as /proc shows them, at which somebody listens on `port`."""
+    """Addresses with a listener on `port`, from /proc."""
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return [f[1].split(":")[0] for f in lines if f[3] == "0A" and int(f[1].split(":")[1], 16) == port]
 
@@ -184,7 +184,7 @@ def test_only_progress_is_answered_and_a_taken_port_is_said(capsys):
 
 @pytest.fixture(scope="module")
 def endpoint() -> int:
-    """Where a run of its own answers, to whoever shows `secret`."""
+    """The port of a run's own endpoint, for clients with the token `secret`."""
     port = progress_endpoint.serve(RunStatus(), 0, in_pod=False, say=pytest.fail, token="secret")
     assert port is not None
     return port
@@ -209,7 +209,7 @@ def test_progress_is_told_to_who_shows_the_token_of_the_pod(endpoint: int):
 
 @contextlib.contextmanager
 def slow_clients(port: int, count: int, begun: bytes):
-    """So many that have begun a request, and go on with a byte every 50 ms; what came of each of them."""
+    """`count` clients that have begun a request, and continue with a byte every 50 ms; returns each one's result."""
     sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
     over = threading.Event()
 
@@ -344,7 +344,7 @@ def test_waiting_for_data_is_said_once_with_what_to_do(waited, said, capsys):
 
 
 def test_the_most_memory_that_each_gpu_has_used(monkeypatch):
-    """As TensorFlow's allocator tells it. Here is no GPU: nothing is known."""
+    """By TensorFlow's allocator. Without a GPU it is unknown."""
     assert gpu_memory() is None
     gpus = [tf.config.LogicalDevice(f"/device:GPU:{i}", "GPU") for i in range(2)]
     used = {"/device:GPU:0": 3 << 30, "/device:GPU:1": 5 << 20}

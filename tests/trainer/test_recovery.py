@@ -28,7 +28,7 @@ def in_place(**more: str) -> dict[str, str]:
 
 
 def two_workers(launch: Launcher, name: str, *, second: dict[str, str] | None = None, **config: Any) -> list[Task]:
-    """Of which the second is told something."""
+    """Two workers, the second with additional environment variables."""
     leader = {"TFGPU_RECOVERY_LEADER": f"127.0.0.1:{free_ports(1)[0]}"}
     env = {0: in_place(**leader), 1: in_place(**leader, **(second or {}))}
     return launch.start_workers(trainer_config(launch.directory / name, **CONFIG, **config), env=env)
@@ -36,7 +36,7 @@ def two_workers(launch: Launcher, name: str, *, second: dict[str, str] | None = 
 
 @pytest.fixture(scope="module")
 def undisturbed(launch: Launcher) -> str:
-    """The weights of two workers that nobody disturbed, started without any of this."""
+    """The weights of two undisturbed workers, started without recovery."""
     tasks = launch.start_workers(trainer_config(launch.directory / "undisturbed", **CONFIG))
     assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
     digest: str = tasks[0].ended["summary"]["weightsSha256"]
@@ -70,7 +70,9 @@ def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, undi
 
 @pytest.mark.deep
 def test_who_is_lost_with_its_pod_loses_no_more_than_the_memory_of_the_others_does(launch, undisturbed):
-    """The leader's in one job, the other one's in another: whoever is left leaves the state to the next attempt."""
+    """The leader's pod in one job, the other one's in another: the remaining pod leaves the state for the next
+    attempt.
+    """
     slow = {"TEST_DO": "slow", "TEST_AT": "1", "TEST_SECONDS": "0.1", "TFGPU_JOB_UID": "u1"}
 
     def start(lost: int, attempt: int) -> tuple[int, list[Task]]:

@@ -10,7 +10,7 @@ from tfgpujob_trainer.model.replica_seeds import draw_as_compiled, draw_per_repl
 
 
 def masks(devices: int, prepare) -> list[np.ndarray]:
-    """Of a Dropout layer, one for each replica, for the same rows."""
+    """Masks of a Dropout layer, one for each replica, for the same rows."""
     strategy = tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(devices)])
     with strategy.scope():
         model = keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5, seed=5)])

@@ -1,4 +1,4 @@
-"""trainer.requirements: real pip, and wheels that the tests make; no index is asked but one that nobody listens on."""
+"""trainer.requirements: real pip, and wheels that the tests create; the only index is one without a server."""
 
 from __future__ import annotations
 

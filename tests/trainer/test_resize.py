@@ -49,7 +49,9 @@ def serve(resizes: ResizeRequests | None, token: str = TOKEN) -> int:
 
 @contextlib.contextmanager
 def supervisor(decides: Callable[[int], dict[str, Any]]) -> Iterator[tuple[ResizeRequests, ResizeRequests]]:
-    """One that says this of the gang when somebody asks for so many workers, and the two ends of what it is told by."""
+    """A supervisor that reports this about the gang when another number of workers is requested, and the two ends of
+    its socket.
+    """
     ours, theirs = ResizeRequests.pair()
     ours.send({"gang": GANG, "answered": 0})
     over = threading.Event()
@@ -256,7 +258,7 @@ def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_ru
 
 @pytest.mark.deep
 def test_a_spare_takes_the_place_of_a_worker_that_is_told_to_stop(tmp_path):
-    """Nobody waits for another pod, no step is done again, and it is the run of one process."""
+    """No round waits for another pod, no step is repeated, and the result is that of one process."""
     gate, seen = tmp_path / "gate", tmp_path / "seen"
     config = trainer_config(tmp_path / "out", checkpoint={"everyEpochs": 1000})
     with launcher(tmp_path) as launch:

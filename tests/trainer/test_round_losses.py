@@ -98,7 +98,7 @@ def test_whose_processes_may_run_is_waited_for_though_another_has_said_goodbye()
 
 
 def silent(*, least: int | None = 1) -> Rounds:
-    """Of three workers, worker-1 is not heard any more since second 1, and the others' processes have ended."""
+    """Three workers; worker-1 is silent since second 1, and the others' processes have ended."""
     rounds = resizable(3, least=least, budget=0)
     assert rounds.left("worker-1", 1.0) == Stop(0)
     assert rounds.ended("worker-0", 0, End(PEER, True, 7), 1.0) is None

@@ -39,7 +39,7 @@ def test_a_spare_waits_until_the_processes_of_a_silent_pod_have_ended():
 
 
 def test_without_a_spare_the_others_wait_for_the_next_pod():
-    """There is none yet, or it has taken a place already; and whoever comes first is taken."""
+    """There is none yet, or it is used already; then the first pod to connect is used."""
     rounds = with_spare()
     ended(rounds, "worker-1", STOPPED)
     assert rounds.ended("worker-0", 0, End(STOPPED, progressed=True, saved=True), 0.0) is None

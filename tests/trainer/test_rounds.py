@@ -114,7 +114,7 @@ def test_a_round_goes_on_from_the_newest_copy_that_anybody_has():
 
 
 def sending() -> tuple[Rounds, Send]:
-    """Of three members, the leader has a copy of step 5, the others have newer ones."""
+    """Three members: the leader has a copy of step 5, the others have newer ones."""
     rounds = gang("a", "b", "c")
     commands = [rounds.ended(name, 0, End(PEER, True, step), 0.0) for name, step in {"a": 5, "b": 8, "c": 7}.items()]
     assert commands == [Stop(0), None, Send(0, "b", 8)]

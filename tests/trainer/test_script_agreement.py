@@ -135,7 +135,7 @@ def test_workers_with_other_weights_end_before_they_publish_them(name, text, ste
     ],
 )
 def test_rounding_is_no_difference(mine, equal):
-    """Of floating-point numbers, whose digits beyond the half may depend on the GPU."""
+    """For floating-point numbers, whose lower half of digits may depend on the GPU."""
     other = np.array([1, 0, 3 if mine.dtype == int else np.nan], mine.dtype)
     assert _equal(mine, other) is equal
 

@@ -188,7 +188,7 @@ def run(script: Path, fit: Callable[..., Any]) -> Any:
 
 @pytest.mark.parametrize("what", [" Exception", ""])
 def test_what_ends_the_job_is_no_error_of_the_scripts(what, tmp_path):
-    """A search that goes on after a trial that failed doesn't go on after SIGTERM, and isn't done then."""
+    """A search that continues after a failed trial stops on SIGTERM, and is not complete then."""
     outcome, tried = searched(tmp_path, what, StoppedError("stopped by SIGTERM after step 5, saved"))
     assert (outcome.code, tried) == (ExitCode.STOPPED, [1])
     for error in (PeerLostError("worker-1 does not answer"), tf.errors.UnavailableError(None, None, "Socket closed")):
@@ -252,7 +252,7 @@ def test_an_error_names_the_line_of_the_script_or_of_a_module_beside_it(text, me
 
 
 def test_a_call_in_a_thread_is_refused_there_and_the_rest_goes_on(tmp_path, monkeypatch):
-    """A thread's error is nobody's: it must not end a training of hours when that is done."""
+    """A thread's error is not the script's: it must not end a training of hours when that is done."""
     tried: list[Any] = []
     refused: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", lambda raised: refused.append(raised.exc_value))

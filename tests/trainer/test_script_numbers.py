@@ -1,4 +1,4 @@
-"""The numbers that fit(), evaluate() and predict() of a script return, and tell callbacks: those of plain Keras.
+"""The numbers that fit(), evaluate() and predict() of a script return, and pass to callbacks: those of plain Keras.
 
 Also on two replicas.
 """

@@ -1,4 +1,4 @@
-"""What a script is told by its text, and what of it is refused before anything is trained."""
+"""What is recognised in a script's source, and what is refused before anything is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What several workers save where a script says: whole, whoever comes first, and nothing of anybody is lost."""
+"""Files that several workers save to the path in the script: complete, in any order of the workers, and none is
+lost.
+"""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_callbacks_find_the_weights_that_keras_has_at_that_moment(tmp_path):
 @pytest.mark.parametrize("freezes", [True, False])
 @pytest.mark.parametrize("compiles", [True, False])
 def test_a_layer_is_frozen_and_set_free_when_keras_does_it(freezes, compiles, float64, tmp_path, capsys):
-    """Without compile() its own function of a step goes on as it is."""
+    """Without compile() its own step function continues unchanged."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=(32, 3))
     y = x.sum(axis=1)

@@ -177,7 +177,7 @@ def test_the_budget_is_the_jobs():
     ended(rounds, CHIEF)
     for member in ("worker-0", CHIEF):
         assert isinstance(ended(rounds, member)[member], GiveUp)
-    # The operator has created a pod anew, and counted one as well.
+    # The operator has created a pod again, and counted a restart as well.
     rounds = new(budget=6)
     ended(rounds, "worker-0")
     rounds.joined("worker-1", 4)
@@ -192,7 +192,7 @@ def test_after_the_last_step_nobody_starts_again():
 
 
 def test_whatever_happens_the_promises_hold():
-    """Nobody but who must starts again, no chief meets a server without its variables, and nobody waits for ever."""
+    """Only those restart that must, no chief uses a server without its variables, and no task waits forever."""
     stories = play_all()
     assert sum(story.rounds.restarts for story in stories) > 300
     assert sum(not story.over for story in stories) > 30

@@ -1,4 +1,6 @@
-"""Which part a worker that predicts takes next, where workers come and go: every row once, whoever dies or leaves."""
+"""The part that a worker takes next when workers join and leave: every row once, whichever worker is killed or
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +188,7 @@ def test_workers_that_come_leave_and_die_in_any_order(tmp_path, monkeypatch):
 
 
 def _story(chance: random.Random, path: Path) -> None:
-    """Each worker is at a part, or between two; whoever comes to the end has seen all of them there."""
+    """Each worker is at a part, or between two; a worker that ends has seen all of them written."""
     writers: Counter[Part] = Counter()
     at: dict[int, tuple[SharedParts, Part | None]] = {}
     ended = 0

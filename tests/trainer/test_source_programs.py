@@ -1,5 +1,5 @@
-"""The fifteen programs of the project's source documents, written anew: one command runs each, or names the line to
-change. None of them knows anything of us.
+"""The fifteen programs of the project's source documents, rewritten: one command runs each, or names the line to
+change. None of them imports this project.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def test_who_serves_may_take_any_time_as_long_as_it_gives_signs_of_life():
     outcome = dog.overdue(1003)
     assert outcome is not None
     assert (outcome.code, outcome.message) == (161, "no sign of life for 7 s while serving: the process is frozen")
-    dog.beat("waiting", 0, 1000)  # for the end of a step, when it is told to stop
+    dog.beat("waiting", 0, 1000)  # for the end of a step, after a request to stop
     assert dog.overdue(1e9) is None
 
 

@@ -22,10 +22,10 @@ if os.environ.get("TEST_DO") == "term":
 
 @keras.saving.register_keras_serializable("tests")
 class Trigger(keras.layers.Layer):
-    """Passes its input through; at training step TEST_AT (or batch, with TEST_PREDICTING) does what TEST_DO says.
+    """Passes its input through; at training step TEST_AT (or batch, with TEST_PREDICTING) does what TEST_DO sets.
 
-    With TEST_AFTER, a path, not before it exists; `wait` does no more. With TEST_PAUSE, each step takes so many seconds
-    longer. TEST_SEEN names a file of what each row that was trained begins with.
+    With TEST_AFTER, a path, not before it exists; `wait` does no more. With TEST_PAUSE, each step takes this many
+    seconds longer. TEST_SEEN is a file for the first value of each trained row.
     """
 
     steps = 0

@@ -6,8 +6,8 @@ import logging
 import os
 from collections.abc import Iterator
 
-# Somebody may have exported it, as `make demo` says. The Kubernetes client takes it for the default as soon as it is
-# imported, and what a test types would be done in that cluster.
+# It may be exported, as `make demo` suggests. The Kubernetes client uses it by default as soon as it is imported, and
+# the tests' commands would run in that cluster.
 os.environ.pop("KUBECONFIG", None)
 
 import pytest

@@ -79,7 +79,9 @@ class Runs:
         return 2 if self.quick else 6
 
     def seconds(self, case: str, steps: int, *, rounds: int | None = None, workers: int = 1) -> dict[str, list[float]]:
-        """Of all rounds together, process by process; of the base as `base NAME`. Who begins changes."""
+        """The seconds of all rounds together, process by process; the base as `base NAME`. The order changes from round
+        to round.
+        """
         found: dict[str, list[float]] = {}
         trees = {"": ROOT, **({"base ": self.base} if self.base else {})}
         for number in range(self.rounds):

@@ -53,7 +53,7 @@ class Side:
                 os.kill(each, number)
 
     def speed(self, intervals: int) -> float:
-        """Examples per second of so many intervals; the one in which it stood still does not count."""
+        """Examples per second of this many intervals, without the one in which it was stopped."""
         self.signal(signal.SIGCONT)
         seen = [len(task.progress()) for task in self._report]
         until(lambda: all(len(t.progress()) > n + intervals for t, n in zip(self._report, seen, strict=True)), _SECONDS)

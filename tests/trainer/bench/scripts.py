@@ -1,6 +1,6 @@
 """A script's fit(), taken over, beside the trainer's own entrypoint and Keras' own fit(), on one device.
 
-Each of them trains in a process of its own, and goes on by an epoch when it is asked to.
+Each of them trains in a process of its own, an epoch at a time on request.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tfgpujob_trainer.script.call import FitCall
 from tfgpujob_trainer.script.takeover import Takeover
 
 STEPS, BATCH = 32, 64
-"""Of an epoch; rows of a step."""
+"""Steps of an epoch; rows of a step."""
 _EVER = 10**6
 _QUIET: dict[str, Any] = {"logEverySeconds": _EVER}
 _WORDS = 12
 
 
 class Turns(keras.callbacks.Callback):
-    """Lets the training that it is given to go on by one epoch at a time."""
+    """Lets the training continue by one epoch at a time."""
 
     def __init__(self, told: Connection) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Training:
         """Seconds of all its threads, when it last handed back."""
 
     def __call__(self, epochs: int) -> float:
-        """The seconds of so many epochs."""
+        """The seconds of this many epochs."""
         began = time.perf_counter()
         for _ in range(epochs):
             self._turns.send(None)

@@ -181,8 +181,8 @@ def in_turns(
 ) -> dict[str, list[float]]:
     """Seconds of each trial in each round, by the clock and, as `NAME_cpu`, of all threads of its process.
 
-    `cpu`: what those of a trial have taken so far; by default its process is this one. Who begins changes from round
-    to round. The first `epoch` of so many steps doesn't count, nor its end.
+    `cpu`: what those of a trial have taken so far; by default its process is this one. Who begins changes from round to
+    round. The first `epoch` steps don't count, nor the end of that epoch.
     """
     for trial in trials.values():
         trial(epoch + 1)

@@ -9,7 +9,7 @@ import yaml
 
 
 def _equal(one: Any, other: Any) -> Any:
-    """Of what is null too, which API servers compare with anything and celpy with nothing."""
+    """Also for null, which API servers compare with anything and celpy with nothing."""
     if one is None or other is None:
         return celpy.celtypes.BoolType(one is other)
     return celpy.celtypes.BoolType(one == other)

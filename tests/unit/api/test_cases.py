@@ -97,6 +97,6 @@ def broken_in_cel(refused: Iterable[Refused]) -> Iterator[tuple[str, Cel]]:
 
 
 def on_path(entry: Cel, refused: Iterable[Refused], role: str) -> bool:
-    """Entries of several roles' templates have the same text; the field tells them apart."""
+    """Entries of several roles' templates have the same text; the field distinguishes them."""
     path = ".".join(filter(None, (entry.at, entry.field))).replace("<role>", role)
     return any(r.field == path for r in refused)

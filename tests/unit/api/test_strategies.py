@@ -1,4 +1,4 @@
-"""The table of strategies is whole, agrees with itself, and is the only place that tells strategies apart."""
+"""The table of strategies is complete, consistent, and the only code that distinguishes strategies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfgpujob.names import Role, Strategy
 
 PACKAGE = Path(tfgpujob.__file__).parent
 CHOOSE_ONE = {"convert/job.py", "convert/roles.py", "convert/code.py", "cli/verbs/convert.py", "cli/behaviour.py"}
-"""They choose or recommend a strategy for somebody, and so must name it."""
+"""They choose or recommend a strategy for users, and so must name it."""
 
 
 def test_every_strategy_has_a_row() -> None:

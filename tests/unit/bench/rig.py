@@ -50,7 +50,7 @@ class InProcess(OperatorProcess):
 
 
 class FakeStage(Stage):
-    """Its namespaces come with the first round: the benchmark makes anew what is not there."""
+    """Its namespaces are created with the first round: the benchmark creates what is missing."""
 
     def __init__(self, live: LiveCluster) -> None:
         kube = cast("Any", None)

@@ -1,4 +1,4 @@
-"""tests/bench: whoever disturbs a round is named, the round is measured again, and no figure is lost to it."""
+"""tests/bench: the cause of a disturbed round is named, the round is measured again, and no figure is lost to it."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_a_watch_that_ends_at_its_time_limit_disturbs_only_what_is_being_c
 
 
 async def test_an_answer_that_takes_long_is_a_stall(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for it may wait even longer before the next question."""
+    """A client that waits for it may wait even longer before the next request."""
     async with connected() as cluster:
         pulse = Pulse(cluster)
         await pulse.beat()
@@ -189,7 +189,7 @@ async def test_what_there_is_stays_when_another_keeps_the_lead(run: Run, monkeyp
             run.live.do(lambda: take_lease(run, 3600))
             # The one that leads notices when it renews, which is in 2 s at the latest.
             soon(lambda: not run.live.operator.elector.leading, "the operator has lost its Lease")
-            # Nobody is left to create the pods that are waited for.
+            # There is no operator to create the pods that are waited for.
             monkeypatch.setattr("tests.bench.measure.CREATE_SECONDS", 0.0)
 
     run.strike = steal

@@ -1,4 +1,4 @@
-"""tests/bench/report.py: what a run of the benchmark is judged by, what it only shows, and what it can't tell."""
+"""tests/bench/report.py: what a run of the benchmark is judged by, what it only shows, and what it can't measure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def turn(operator: float = 1.0, others: float = 1.0) -> dict[str, float]:
 
 
 def figures(among: float = 1.0, direct_among: float = 1.0, **more: Any) -> Figures:
-    """All bounds hold but, as it may be, those of a new job among many; alone it takes 1 s, whoever creates it."""
+    """All bounds are met except, optionally, those of a new job among many; alone it takes 1 s in either way."""
     every = {
         "throughput": [Throughput(turn(100.0, 100.0), Cost(3.0, 8.0, 10.0))] * 3,
         "times": {pods: [turn(0.01, 0.01)] * 2 for pods in (PODS, WIDE)},
@@ -96,7 +96,7 @@ def test_a_bound_without_a_figure_is_not_judged_and_the_run_not_ok(lost: dict[st
 def test_an_operator_is_not_worse_than_that_of_another_commit(
     rate: float, cost: float, seconds: float, missed: list[str]
 ) -> None:
-    """Of which this is the rate, the CPU time a job and the time to 32 pods."""
+    """The rate, the CPU time a job and the time to 32 pods are compared."""
     one = Throughput({**turn(100.0, 100.0), BASE: rate}, Cost(3.0, 8.0, 10.0), Cost(3.0, cost, 10.0))
     times = {pods: [{**turn(), BASE: seconds}] * 2 for pods in (PODS, WIDE)}
     line = said(figures(throughput=[one] * 3, times=times))

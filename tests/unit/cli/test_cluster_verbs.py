@@ -27,7 +27,7 @@ EXAMPLE = ROOT / "examples/digits-multiworker.yaml"
 
 
 def header_and_row(job: str, capsys: Output) -> tuple[list[str], list[str]]:
-    """Of the table that was printed, which may show jobs of other tests too."""
+    """Header and row in the printed table, which may show jobs of other tests too."""
     header, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
     return header, next(row for row in rows if job in row)
 

@@ -25,7 +25,7 @@ def kubelet(log: list[str], since: str) -> bytes:
 
 
 def read(log: list[str], cuts: list[int], *, clean: bool, longest: int = 1 << 20) -> list[str]:
-    """The texts, as a reader prints them, whose streams break off after so many bytes; the last comes to its end."""
+    """The texts as a reader prints them, whose streams break off after these bytes; the last one reaches its end."""
     position, printed = Position(), ""
     for cut in [*cuts, 1 << 30]:
         splitter, given = Splitter(longest), kubelet(log, position.since())

@@ -196,7 +196,7 @@ async def interrupted(*arguments):
     await delete(*arguments)
 own_pod._delete = interrupted
 """
-"""Whoever sends the signal sends it again, and again, when the pod is about to be deleted."""
+"""The signal is sent again and again while the pod is being deleted."""
 
 
 @pytest.mark.slow
@@ -222,7 +222,7 @@ def test_the_verb_shows_the_address_and_leaves_nothing_behind(
 
 
 def test_a_pod_that_is_still_being_made_is_deleted_too(live: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks has left; the server has the request, and makes the pod a moment later all the same."""
+    """The client has left; the server has the request, and creates the pod a moment later all the same."""
     submit(live, "early")
     send, asked, made = Connection.send, asyncio.Event(), asyncio.Event()
 

@@ -168,7 +168,7 @@ anything = st.recursive(scalars, lambda inner: st.lists(inner, max_size=2) | st.
 
 
 def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Any of these fields, and sometimes one that nobody knows."""
+    """Any of these fields, and sometimes an unknown one."""
     known = st.fixed_dictionaries({}, optional=fields)
     return st.builds(lambda known, unknown: {**unknown, **known}, known, st.dictionaries(text, anything, max_size=1))
 

@@ -41,7 +41,7 @@ def workers(*indexes: int) -> list[str]:
 
 
 class Room(World):
-    """A cluster with so many free nodes, each for one pod."""
+    """A cluster with this many free nodes, each for one pod."""
 
     def __init__(self, job: dict[str, Any], nodes: int) -> None:
         super().__init__(job)
@@ -71,7 +71,7 @@ class Room(World):
             self.schedule()
 
     def joined(self, workers: int) -> None:
-        """The leader agrees, and a round of so many begins."""
+        """The leader agrees, and a round with this many workers starts."""
         self.leader_says(self.status["plan"]["counts"]["worker"], workers)
         self.schedule()
         self.leader_says(workers, workers)

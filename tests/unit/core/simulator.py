@@ -128,7 +128,7 @@ class World:
         self.edit(lambda spec: spec.setdefault("runPolicy", {}).update(suspend=on))
 
     def put(self, kind: Kind, body: Mapping[str, Any]) -> None:
-        """Somebody else creates an object."""
+        """Another client creates an object."""
         self._store(kind, body)
         self.settle()
 
@@ -138,7 +138,7 @@ class World:
         self.settle()
 
     def mark_deleting(self, name: str) -> None:
-        """Somebody else deletes a pod, which takes its time to go."""
+        """Another client deletes a pod, which takes its time to end."""
         self.pod(name)["metadata"]["deletionTimestamp"] = timestamp(self.now)
         self.settle()
 

@@ -1,6 +1,6 @@
-"""golden/<case>.job.yaml is what a user applies, golden/<case>.objects.yaml what the operator makes of it.
+"""golden/<case>.job.yaml is what a user applies, golden/<case>.objects.yaml what the operator creates for it.
 
-After a change that is meant, TFGPU_GOLDEN=write makes the objects files anew; read their diff before committing.
+After an intended change, TFGPU_GOLDEN=write writes the objects files again; read their diff before committing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GANGS = (
     ("Native", Kind.NATIVE_POD_GROUP),
 )
 CONFIG = replace(make.CONFIG, gangs=GANGS, kueue_enabled=True)
-"""Of several, only a job that names one gets one; and only a job that names a queue waits in it."""
+"""Several gang schedulers: only a job that names one gets one; and only a job that names a queue waits in it."""
 KUEUE = {"kueue-v1beta1": Kind.WORKLOAD_V1BETA1}
 """The version of Kueue of a case, if not the newest."""
 HIGH = {"high": {"value": 1000}}

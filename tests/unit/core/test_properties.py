@@ -57,7 +57,7 @@ def test_all_tasks_of_an_attempt_agree_on_every_address_that_they_both_know(job:
 
 
 def pods() -> st.SearchStrategy[Pod]:
-    """Any pod that may turn up under the job's label: ours, an earlier job's, somebody else's, in any state."""
+    """Any pod that may have the job's label: ours, an earlier job's, another owner's, in any state."""
     names = [f"train-{role}-{index}" for role in ("chief", "worker", "evaluator") for index in range(3)]
     ends = st.one_of(st.none(), st.sampled_from([0, 1, 137, 160]))
 
@@ -155,7 +155,7 @@ def test_no_set_of_pods_in_no_order_makes_it_raise_and_what_it_decides_is_safe(
             assert delete.kind is Kind.JOB
     creates, foreign = {create.name for create in outcome.creates}, {pod.name for pod in found if not pod.owner_uid}
     assert not creates & ({pod.name for pod in found} - foreign), "never two pods of one name"
-    # Whose name somebody else has is refused alone: an evaluator always, any other beside an attempt that is complete.
+    # A pod whose name is taken is refused alone: an evaluator always, any other beside an attempt that is complete.
     assert creates & foreign <= {"train-evaluator-0"} or is_complete(status), "never half a gang"
     assert len({create.name for create in outcome.creates}) == len(outcome.creates)
     if outcome.requeue_at is not None:

@@ -27,7 +27,7 @@ Tell = Callable[[World], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """One story: `tell` brings the job to the moment at which its author asks what is wrong."""
+    """One story, which brings the job to the moment at which its author asks what is wrong."""
 
     title: str
     cause: str

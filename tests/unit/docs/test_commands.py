@@ -1,4 +1,4 @@
-"""Every command that a page tells people to type is run by a test, or it is said why it is not."""
+"""Every command on a page is run by a test, or there is a reason why not."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_jobs_in_the_text_are_explained(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def _refusals(job: dict[str, Any]) -> Iterator[str]:
-    """Of the operator, or of the trainer in the first pod."""
+    """Refusals of the operator, or of the trainer in the first pod."""
     if job["kind"] != names.KIND:
         job["spec"] = {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}, **job["spec"]}
         job["metadata"] = {"name": "a"}

@@ -24,7 +24,9 @@ ODD = re.compile(
 
 
 def pages(sections: set[str] | None = None) -> Iterator[Path]:
-    """Of the site's navigation; None means of all sections. Generated pages and decisions are written elsewhere."""
+    """Pages in the site's navigation; None: those of all sections. Generated pages and decisions are written
+    elsewhere.
+    """
     for section in yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]:
         [(name, entries)] = section.items()
         if sections is None or name in sections:

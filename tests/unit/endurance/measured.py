@@ -12,7 +12,7 @@ WORKER = "worker-0/tfgpujob_trainer.task"
 
 
 def samples(**changes: Callable[[int], float]) -> dict[Key, list[Point]]:
-    """A healthy run of so many seconds on two cores, 100 steps each; `changes` are of the training process."""
+    """A healthy run of this many seconds on two cores, 100 steps each; `changes` apply to the training process."""
     process: dict[str, Callable[[int], float]] = {
         "threads": lambda _: 20,
         "descriptors": lambda second: 10 + (second % 9 == 0),

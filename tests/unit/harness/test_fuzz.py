@@ -9,7 +9,7 @@ from tests.harness.fuzz_targets import TARGETS, Target
 pytestmark = pytest.mark.slow
 
 INPUTS = 60
-"""Of each target."""
+"""Inputs for each target."""
 MOST = 400
 FOUND = (1_005_310,)
 """Seeds that have found something: a runPolicy that was a mebibyte of text was kept of a spec that was not."""

@@ -128,7 +128,7 @@ def test_a_day_with_nothing_to_do_writes_nothing_and_holds_no_more() -> None:
             before = len(world.injector.writes)
             await asyncio.sleep(DAY / 4)
             assert not [write for write in world.injector.writes[before:] if write.kind != "Lease"]
-            # Nobody looks at what the server remembers, and it is no part of the operator.
+            # The server's memory is not examined, and is no part of the operator.
             world.injector.writes.clear()
             gc.collect()
             parts = (operator.store, operator.queue, operator.resync.versions, operator.metrics)

@@ -1,4 +1,6 @@
-"""What a fault-free job costs, how soon a refusal is seen, and that nobody changes what the server holds."""
+"""The cost of a job without faults, how soon a refusal is seen, and that the server's objects are never modified in
+place.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins that expire while somebody follows a job for days: tokens, plugins, files and certificates are renewed."""
+"""Logins that expire while a client follows a job for days: tokens, plugins, files and certificates are renewed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tfgpujob.shell.watch import Watch
 
 
 class Server:
-    """Takes one token, and answers 401 to any other, or so many times to all."""
+    """Accepts one token, and answers 401 to any other, or a number of times to all."""
 
     def __init__(self) -> None:
         self.token = "first"
         self.refuses = 0
         self.seen: list[str] = []
         self.told = asyncio.Event()
-        """Somebody with a good login has learnt what is served here."""
+        """A client with a good login has learnt what is served here."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.seen.append(request.headers.get("Authorization", "").partition(" ")[2])
@@ -155,7 +155,7 @@ async def test_a_plugin_without_an_expiry_is_asked_again_when_its_token_is_refus
             await cluster.list(Kind.JOB, None)
             (tmp_path / "token").write_text("second")
             server.token = "second"
-            # Of many that are refused at once, one asks the plugin.
+            # When many are refused at once, one calls the plugin.
             await asyncio.gather(*(cluster.list(Kind.JOB, None) for _ in range(10)))
     assert len((tmp_path / "runs").read_text()) == 2
 

@@ -1,4 +1,4 @@
-"""A run on this machine whose disk is full for a while: it says so, goes on, and ends as it should."""
+"""A run on this machine whose disk is full for a while: it reports that, continues, and ends as it should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports that nobody else is given, and that the task itself can have."""
+"""Ports that are reserved for the task, and that the task itself can bind."""
 
 from __future__ import annotations
 

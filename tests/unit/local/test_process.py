@@ -1,4 +1,4 @@
-"""local/process.py: how a pod's process ended is told truly, also when it ends as it is being stopped."""
+"""local/process.py: the end of a pod's process is reported correctly, also when it ends while being stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfgpujob.local.process import Launch, Process
 async def test_a_process_that_ends_as_it_is_stopped_keeps_its_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """asyncio asks for its exit code a moment after it has ended, and whoever else asks takes the code away."""
+    """asyncio reads its exit code a moment after it has ended, and another reader takes the code away."""
     stopped = threading.Event()
     ask = os.waitpid
 

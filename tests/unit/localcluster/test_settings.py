@@ -1,4 +1,4 @@
-"""Settings, addresses, and what the cluster is told to do."""
+"""Settings, addresses, and the cluster's configuration."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""When a cluster that is there is used, and when it is begun anew."""
+"""When an existing cluster is used, and when it is created again."""
 
 from pathlib import Path
 

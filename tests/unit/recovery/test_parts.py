@@ -1,4 +1,4 @@
-"""tests/recovery/parts.py and held.py: what is told of parts of which one fails, and of too few kills."""
+"""tests/recovery/parts.py and held.py: the results of parts when one fails, and after too few kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The changelog is made of fragments, and a fragment that nobody could place is refused."""
+"""The changelog is made from fragments, and a fragment without a place is refused."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_what_is_no_version_is_refused(word: str, tmp_path: Path) -> None:
 
 
 def test_no_other_file_carries_the_version() -> None:
-    """Of those that a release changes or packs; the locks and the migration page mean others' versions."""
+    """Among files that a release changes or packs; the locks and the migration page mean others' versions."""
     now = version.current(release.ROOT)
     pattern = re.compile(rf"(?<![\d.]){re.escape(now)}(?![\d.]*\d)")
     read = {name: (release.ROOT / name).read_text() for name in tracked() if name.endswith(KINDS)}

@@ -1,4 +1,4 @@
-"""What a pod needs is created before it, unless it is there: then it is used, whoever made it."""
+"""What a pod needs is created before it, unless it exists: then it is used, even if another client created it."""
 
 from __future__ import annotations
 

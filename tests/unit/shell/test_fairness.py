@@ -106,7 +106,7 @@ async def _nobody(ip: str, token: str) -> bytes | None:
 
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 def test_a_flood_of_jobs_delays_another_namespaces_pods_by_no_more_than_twice(flood: tuple[int, int]) -> None:
-    """By nothing, seen in figures: there are a worker and a connection for whoever comes from elsewhere."""
+    """There is no delay, in figures: a worker and a connection are reserved for other namespaces."""
     assert run(_told("Pod", *flood)) == pytest.approx(run(_told("Pod", 0, 1)))
 
 

@@ -1,4 +1,4 @@
-"""Namespaces by label: whoever gets the label is picked up, whoever loses it is left alone."""
+"""Namespaces by label: jobs are reconciled once the namespace gets the label, and left alone when it loses it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Jobs:
         seconds: float = 0.0,
         slow: tuple[int, float] = (0, 0.0),
     ) -> None:
-        """`slow`: so many more of one namespace, whose pods take so many seconds."""
+        """`slow`: this many more of one namespace, whose pods take this many seconds."""
         self.store, self.metrics = Store(), Metrics()
         self.asked: list[float] = []
         self.changed: list[Key] = []

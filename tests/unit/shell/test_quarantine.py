@@ -21,7 +21,7 @@ NAMED = f"TFGPUJob ns/train: {SLOW}"
 
 
 class Slow(Brain):
-    """A core that takes time, unless it is told that the job is set aside."""
+    """A core that takes time, unless the job is quarantined."""
 
     seconds = 2 * SLOW_SECONDS
     cpu = 0.0

@@ -34,7 +34,7 @@ class Gangs:
     """A store with jobs that are to have 4 workers instead of 2, each in a namespace of its own unless told."""
 
     def __init__(self, count: int, answer: Answer = agreed, *, slow: int = 0, wanted: int = 4) -> None:
-        """`slow`: so many more jobs of one namespace, whose leaders take 5 s to answer."""
+        """`slow`: this many more jobs of one namespace, whose leaders take 5 s to answer."""
         self.store, self.metrics = Store(), Metrics()
         self.asked: list[tuple[float, str, int]] = []
         self.changed: list[Key] = []

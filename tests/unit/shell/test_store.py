@@ -142,7 +142,7 @@ def test_a_pod_found_by_name_comes_back_whatever_became_of_its_label() -> None:
     store = Store()
     ours = pod("train-worker-0", uid="a", version=5)
     store.put(Kind.POD, ours)
-    # A watch by label tells of a label that was taken off as of a deletion.
+    # A watch by label reports a removed label as a deletion.
     store.remove(Kind.POD, "ns", "train-worker-0", "a")
     store.put(Kind.POD, ours, of=KEY)
     assert [p.uid for p in store.pods(KEY)] == ["a"]

@@ -80,7 +80,7 @@ class Browser:
         await asyncio.wait_for(self._loaded.wait(), PATIENCE)
 
     async def value(self, expression: str) -> Any:
-        """Of a JavaScript expression; what it promises is awaited."""
+        """The value of a JavaScript expression; a promise is awaited."""
         answer = await self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")

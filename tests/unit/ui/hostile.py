@@ -24,7 +24,7 @@ HOSTILE = (
     "x" * 3_000_000,
 )
 MAX_PAGE = 1 << 20
-"""Of a page about a job that says megabytes everywhere."""
+"""Bytes of a page about a job with megabytes in every field."""
 ELEMENTS = {
     *("html", "head", "meta", "title", "link", "script", "body", "a", "header", "nav", "main", "section", "h1", "h2"),
     *("p", "ol", "ul", "li", "dl", "div", "dt", "dd", "span", "br", "strong", "details", "summary", "pre", "code"),

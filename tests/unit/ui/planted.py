@@ -18,7 +18,7 @@ NOW = datetime(2026, 3, 4, 15, 20, tzinfo=UTC)
 
 
 def at(minutes: float) -> str:
-    """So many minutes ago."""
+    """This many minutes ago."""
     return (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

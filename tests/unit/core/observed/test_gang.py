@@ -1,4 +1,4 @@
-"""Which gang scheduler the pods of an attempt are given to, and what a job is told of it."""
+"""The gang scheduler of an attempt's pods, and the warnings about it."""
 
 from __future__ import annotations
 

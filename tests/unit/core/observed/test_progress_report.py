@@ -1,4 +1,4 @@
-"""What pods tell is taken only if it is what a trainer would say."""
+"""Reports of pods are accepted only if a trainer could have sent them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves as a trainer tells them, or as a log has kept them; what anybody else may write is none, and harms nothing."""
+"""Curves from a trainer or from a log; other content is ignored, and does no harm."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_gpus_are_requested(strategy: str, parts: dict[str, Any], role: Role, gp
 
 
 def test_devices_by_a_resource_claim_are_not_asked_for_twice() -> None:
-    """Under DRA the claim brings the GPUs; the trainer is told how many, and hides none of them."""
+    """Under DRA the claim brings the GPUs; the trainer gets their number, and hides none of them."""
     claims = [{"name": "gpus"}]
     container: dict[str, Any] = {"name": "tensorflow", "resources": {"claims": claims}}
     template = {"spec": {"resourceClaims": [{"name": "gpus"}], "containers": [container]}}

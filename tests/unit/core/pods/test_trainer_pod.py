@@ -183,7 +183,7 @@ def test_only_what_fetches_the_code_sees_its_credentials_and_it_goes_by_the_prox
 
 
 def test_what_fetches_the_code_starts_wherever_the_trainer_starts() -> None:
-    """Of an image of the node alone, as that user, in a namespace with a quota; and it needs no GPU."""
+    """With an image that is on the node, as that user, in a namespace with a quota; and it needs no GPU."""
     room = {"cpu": "2", "memory": "4Gi"}
     trainer = {
         "name": "tensorflow",

@@ -1,4 +1,4 @@
-"""Under ParameterServer workers join and leave by themselves: no other pod is touched, and nobody is asked."""
+"""Under ParameterServer workers join and leave by themselves: no other pod is touched, and no leader is asked."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_pod_that_leaves_is_not_taken_for_the_one_that_comes_after_it() -> Non
 
 
 def leaving(workers: int) -> World:
-    """One of so many workers is told to leave, and takes its time."""
+    """One of this many workers is asked to stop, and takes its time."""
     world = training(workers)
     world.grace = timedelta(minutes=10)
     scale(world, workers - 1)

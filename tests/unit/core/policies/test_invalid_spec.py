@@ -197,7 +197,7 @@ def test_pods_of_a_start_that_is_over_go_though_the_spec_is_not_valid_any_more()
 
 
 def test_managed_by_that_is_changed_while_the_job_has_pods_is_refused_and_its_pods_stay_ours() -> None:
-    """On servers without CEL; else they would be nobody's, and would hold their GPUs for ever."""
+    """On servers without CEL; otherwise they would have no controller, and would hold their GPUs forever."""
     world = started(World(make.job()))
     world.edit(lambda spec: spec.setdefault("runPolicy", {}).update(managedBy="example.com/other"))
     assert world.condition("Accepted") == "False/InvalidSpec"

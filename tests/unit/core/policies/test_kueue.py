@@ -1,4 +1,4 @@
-"""A job in a queue of Kueue: nothing before its admission, nothing left of it at an eviction, and Kueue is told."""
+"""A job in a Kueue queue: nothing before its admission, nothing left after an eviction, and its Workload is updated."""
 
 from __future__ import annotations
 

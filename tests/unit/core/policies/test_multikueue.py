@@ -22,7 +22,7 @@ CONFIG = replace(make.CONFIG, kueue_enabled=True, kueue=WORKLOAD)
 
 
 class Cluster:
-    """A world, with a job that comes and goes."""
+    """A world with a job that is created and deleted."""
 
     def __init__(self, job: dict[str, Any] | None = None) -> None:
         self.world = World(job or make.job(), CONFIG)
@@ -212,7 +212,7 @@ def test_its_quota_is_kept_until_its_pods_there_have_stopped(evicts: str) -> Non
 
 @pytest.mark.parametrize("deactivated", [False, True])
 def test_where_nobody_counts_its_pods_any_more_its_quota_waits_as_long_as_they_may_take(deactivated: bool) -> None:
-    """That cluster is lost, or Kueue tells it nothing, as before 0.16. What is deactivated is evicted later."""
+    """That cluster is lost, or Kueue does not update it, as before 0.16. A deactivated Workload is evicted later."""
     fleet = running(Fleet(worker={"replicas": 2, "template": {"spec": {"terminationGracePeriodSeconds": 300}}}))
     if deactivated:
         fleet.here.deactivate_workload()

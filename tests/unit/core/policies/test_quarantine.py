@@ -1,4 +1,4 @@
-"""A job that costs too much is set aside in words, its pods go on, and it is tried again rarely."""
+"""A job that costs too much is quarantined with a message, its pods continue, and it is rarely tried again."""
 
 from __future__ import annotations
 

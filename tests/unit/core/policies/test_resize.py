@@ -1,4 +1,4 @@
-"""An elastic job goes on with another number of workers."""
+"""An elastic job continues with another number of workers."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_fewer_than_the_fewest_wait() -> None:
 
 
 def test_a_job_of_which_nobody_is_there_for_the_moment_has_not_succeeded() -> None:
-    """The only one that had a node is told to leave."""
+    """The only one that had a node is asked to stop."""
     world = Room(job(2, run={"elasticPolicy": {"shrinkAfterSeconds": 30}}), 0)
     world.pod("train-worker-1")["spec"]["nodeName"] = "node-1"
     world.nodes = 1

@@ -1,4 +1,4 @@
-"""A spare takes the place of a worker that is lost, and the pod that comes for that one is the next spare."""
+"""A spare replaces a lost worker, and the pod that is created for that worker is the next spare."""
 
 from __future__ import annotations
 

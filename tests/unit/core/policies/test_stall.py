@@ -71,7 +71,7 @@ def test_silence_is_no_stall() -> None:
 
 
 def stands_still(world: World, *, first_waits: bool = True, **others: Any) -> None:
-    """Worker 1 stands still as told; then, as the last to tell, worker 0."""
+    """Worker 1 stalls; then worker 0, which is the last to report."""
     world.tells("train-worker-1", **{"idleSeconds": 200, **others})
     world.tells("train-worker-0", idleSeconds=200, waitsForPeers=first_waits)
 
@@ -138,7 +138,7 @@ def test_what_is_suspended_is_not_stalled() -> None:
 
 
 def takes(world: World, *seconds: float) -> None:
-    """What each worker needs of its own for a step, as the reporter tells."""
+    """The seconds of each worker's own for a step, as the reporter has them."""
     world.tells("train-worker-0", workerSeconds={f"worker-{index}": own for index, own in enumerate(seconds)})
 
 

@@ -230,7 +230,7 @@ def test_a_peer_gate_that_gives_up_before_the_operators_clock_ends_the_start_too
 
 @pytest.mark.parametrize("by_its_gate", [True, False])
 def test_a_start_of_which_only_a_part_was_created_is_too_late_as_soon_as_a_whole_one(by_its_gate: bool) -> None:
-    """The operator died between two creates, and comes back when nobody waits for the second one any more."""
+    """The operator was killed between two creates, and comes back when the second one is too late."""
     world = World(job(startDeadlineSeconds=60))
     world.settle()
     world.stop()
@@ -351,7 +351,7 @@ def test_an_edit_of_what_does_not_come_up_is_taken_when_its_time_is_over() -> No
 
 
 def test_starts_that_are_always_too_late_come_after_longer_and_longer_waits() -> None:
-    """Of two gangs that each hold half of the room, one has to wait for longer than the other needs."""
+    """Two gangs each hold half of the capacity: one has to wait for longer than the other needs."""
     world = World(job(startDeadlineSeconds=60))
     world.settle()
     waits: list[float] = []

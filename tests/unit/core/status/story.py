@@ -1,4 +1,4 @@
-"""A job whose chief's pod and trainer tell where the time goes."""
+"""A job whose chief's pod and trainer report what the time is spent on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHIEF = "train-worker-0"
 
 
 class Story(World):
-    """A World whose chief's pod is seen to get on as the kubelet tells it, and whose trainer keeps a ledger."""
+    """A World in which the kubelet reports the progress of the chief's pod, whose trainer keeps a ledger."""
 
     def __init__(self, strategy: str = "OneDevice", **parts: Any) -> None:
         job = make.job(strategy, **parts)

@@ -27,7 +27,7 @@ def running(strategy: str = "MultiWorkerMirrored", **parts: Any) -> World:
 
 
 def environment(world: World, pod: str) -> dict[str, str]:
-    """What a pod is told of recovery, without the prefix."""
+    """A pod's environment for recovery, without the prefix."""
     (container,) = world.pod(pod)["spec"]["containers"]
     prefix = "TFGPU_RECOVERY"
     return {v["name"].removeprefix(prefix): v["value"] for v in container["env"] if v["name"].startswith(prefix)}
@@ -73,7 +73,7 @@ def test_a_pod_of_parameter_servers_that_is_made_anew_is_told_what_is_left_and_t
     world.advance(minutes=1)
     told = environment(world, "train-worker-1")
     assert (told["_BUDGET"], told["_TOKEN"]) == ("3", token), "6 less 2 in place, less one for its pod"
-    # With a server the chief's pod starts again, which has told of one that nobody has polled.
+    # With a server the chief's pod restarts, whose last restart was never polled.
     world.ready()
     world.exits("train-chief-0", 160, message=json.dumps({"code": 160, "inPlaceRestarts": 3}))
     world.exits("train-ps-0", 137)
@@ -269,7 +269,7 @@ def test_of_workers_that_predict_each_is_counted_whoever_reports_and_whatever_be
     assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (2, 2)
     messages = [event.message for event in world.events if event.reason == "RestartedInPlace"]
     assert messages == [f"The process of train-worker-{i} was started again in its pod, 1 time so far." for i in (0, 2)]
-    # In one look: one has restarted again, another fails with one that nobody has polled.
+    # In one reconciliation: one has restarted again, another fails with a restart that was never polled.
     world.exits("train-worker-1", 137, message=json.dumps({"code": 137, "inPlaceRestarts": 1}))
     assert (world.status["restarts"], world.status["inPlaceRestarts"]) == (4, 3), "three in place, and the pod"
     world.advance(minutes=1)
