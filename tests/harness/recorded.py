@@ -145,7 +145,7 @@ def recording(path: Path) -> Iterator[Recorder]:
 
 
 def record(path: Path, minutes: float, seed: int) -> int:
-    """How many pairs the file has after so many minutes."""
+    """How many pairs the file has after these minutes."""
     ends = time.monotonic() + 60 * minutes
     with recording(path) as recorder:
         for play in _plays(random.Random(seed)):
@@ -177,7 +177,7 @@ def recorded(path: Path) -> Iterator[tuple[Asked, bytes]]:
 
 
 def replay(pairs: Iterable[tuple[Asked, bytes]]) -> Iterator[list[str]]:
-    """Of each pair what differs, field by field; nothing if all is equal."""
+    """What differs in each pair, field by field; nothing if all is equal."""
     for asked, before in pairs:
         after = answer(asked)
         yield [] if after == before else differences(orjson.loads(before), orjson.loads(after))

@@ -55,7 +55,7 @@ def test_no_kubeconfig(
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cli.main(["list"]) == Exit.CLUSTER
     assert f"no cluster: {why}; set KUBECONFIG to the file that leads to your cluster" in capsys.readouterr().err
-    # Of a mistake in the file it says the mistake.
+    # A mistake in the file comes before the missing cluster.
     bad = tmp_path / "bad.yaml"
     bad.write_text(
         "{apiVersion: tfgpu.dev/v1alpha1, kind: TFGPUJob, metadata: {name: bad}, spec: {strategi: Mirrored}}"

@@ -1,4 +1,4 @@
-"""`tfgpu explain --free`: what a job of this shape would do on so many GPUs."""
+"""`tfgpu explain --free`: what a job of this shape would do on a number of GPUs."""
 
 from __future__ import annotations
 
