@@ -11,27 +11,33 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from typing import Any
 
-from tests.harness import vtime
+from tests.harness import canonical, vtime
 from tests.harness.canonical import tf_config
+from tests.harness.driver import differences
 from tests.harness.faults import Injector
 from tests.harness.feed import Blindfold
+from tests.harness.promises.intent import is_over
 from tests.harness.resources import Object, controller
 from tests.harness.scenario import NAMESPACE
 from tests.harness.world import Complaints, World
 
 from tfgpujob import names
 from tfgpujob.api.crd import spec_schema
+from tfgpujob.names import Role
 
 Path = tuple[str, ...]
 """Keys from spec down; `[]` is the only item of a list, `{}` the key of a map."""
 
 SECONDS = 2.0
+EDITED_SECONDS = 60.0
 REFUSALS = {"QuotaExceeded", "Forbidden", "TemplateRefused", "NameTaken", "WaitingForOldPods"}
 STRINGS = (
     "",
@@ -173,6 +179,46 @@ async def _look(spec: Any) -> list[str]:
         complaints.detach()
 
 
+def changed_by_return(path: Path, value: Any) -> list[str]:
+    """What differs when a job that trains was given this value, and its old one back, from one that never changed. A
+    value that ends the job can't be taken back."""
+    spec = base(path)
+    edited = vtime.run(_after_edits(spec, (put(value, path, spec), spec)))
+    found = [] if edited is None else differences(_unchanged(json.dumps(spec)), edited)
+    return [f"not as before: {line}" for line in found if not _GOES_ON.search(line)]
+
+
+_GOES_ON = re.compile("/observedGeneration|/status/(progress|lastCheckpoint)")
+
+
+@cache
+def _unchanged(spec: str) -> Mapping[str, Any]:
+    state = vtime.run(_after_edits(json.loads(spec), ()))
+    assert state is not None
+    return state
+
+
+async def _after_edits(spec: Object, edits: Sequence[Object]) -> Mapping[str, Any] | None:
+    """The state after the job trained with each spec for a while; None: it ended."""
+    world = World(dict.fromkeys(Role, (None,)), Injector(), Blindfold())
+    complaints = Complaints(world).attach()
+    try:
+        world.spawn("operator-a")
+        await asyncio.sleep(0.1)
+        world.server.create(names.KIND, NAMESPACE, {"metadata": {"name": "train"}, "spec": spec}, by="user")
+        await asyncio.sleep(EDITED_SECONDS)
+        for edit in edits:
+            job = world.server.get(names.KIND, NAMESPACE, "train")
+            world.server.replace(names.KIND, NAMESPACE, {**job, "spec": edit}, by="user")
+            await asyncio.sleep(EDITED_SECONDS)
+            if is_over(world.server.get(names.KIND, NAMESPACE, "train")):
+                return None
+    finally:
+        complaints.detach()
+    broken = world.complaints + world.promises.broken
+    return {**canonical.state(world.server), **({"broken": broken} if broken else {})}
+
+
 def _wrong(world: World, job: Object, uid: str) -> Iterator[str]:
     spec = job["spec"] if isinstance(job["spec"], dict) else {}
     given = spec.get("runPolicy")
@@ -243,9 +289,13 @@ def _pod(pod: Object, uid: str) -> Iterator[str]:
 def check_field(
     path: Path, schema: Mapping[str, Any], *, every: int = 1, offset: int = 0
 ) -> tuple[int, dict[str, list[str]]]:
-    """How many values were tried (each `every`th), and what is wrong with which."""
+    """How many values were tried (each `every`th), and what is wrong with which. A short walk takes one back."""
     tried = list(values(path, schema))[offset::every]
-    found = {repr(value)[:120]: wrong[:3] for value in tried if (wrong := problems(path, value))}
+    found = {
+        repr(value)[:120]: wrong[:3]
+        for number, value in enumerate(tried)
+        if (wrong := problems(path, value) + (changed_by_return(path, value) if every == 1 or not number else []))
+    }
     return len(tried), found
 
 

@@ -100,15 +100,21 @@ def observe_running(snapshot: Snapshot) -> ObservedPods | None:
 def _reports(spec: Mapping[str, Any]) -> bool:
     """Whether the pods answer GET /progress: the bundled trainer's, those of which stallSeconds expects it, and those
     in which tfgpu-supervise does."""
-    policy = spec.get("runPolicy") or {}
+    policy = _object(spec, "runPolicy")
     supervised = policy.get("recovery") == Recovery.IN_PLACE and spec.get("strategy") in _SUPERVISED
-    return bool(spec.get("trainer") or policy.get("stallSeconds") or supervised)
+    return bool(_object(spec, "trainer") or policy.get("stallSeconds") or supervised)
 
 
 def _each_recovers(spec: Mapping[str, Any]) -> bool:
     """Whether each of several workers starts its process again in its pod: they predict."""
-    predicts = (spec.get("trainer") or {}).get("mode") == "predict"
-    return predicts and (spec.get("runPolicy") or {}).get("recovery") == Recovery.IN_PLACE
+    predicts = _object(spec, "trainer").get("mode") == "predict"
+    return predicts and _object(spec, "runPolicy").get("recovery") == Recovery.IN_PLACE
+
+
+def _object(spec: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Empty where something else stands: a job keeps running while its spec is invalid."""
+    found = spec.get(key)
+    return found if isinstance(found, Mapping) else {}
 
 
 def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str, Report]) -> None:
