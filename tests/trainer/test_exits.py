@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -54,6 +55,15 @@ def error(cls, message="x"):
 )
 def test_codes(exception, has_peers, code):
     assert classify(exception, has_peers=has_peers).code == code
+
+
+@pytest.mark.parametrize(("file", "fix"), [("rows/of-mine.csv", "tfgpu submit --with rows;"), ("/nowhere/a.csv", "")])
+def test_a_file_that_was_not_sent_can_be(file, fix):
+    with pytest.raises(FileNotFoundError) as caught:
+        Path(file).read_text()
+    found = classify(caught.value, has_peers=False).fix
+    assert fix in found
+    assert bool(found) is bool(fix)
 
 
 GRAPH = f"""Graph execution error:

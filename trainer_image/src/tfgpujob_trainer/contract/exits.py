@@ -180,7 +180,7 @@ def classify(error: BaseException, *, has_peers: bool) -> Outcome:
             message=f"a peer failed or stopped answering: {text}",
             fix="see the other workers' last lines; this end is retried",
         )
-    known = _PACKAGE_FIX if "ModuleNotFoundError" in names else _NCCL_FIX if refused else ""
+    known = _PACKAGE_FIX if "ModuleNotFoundError" in names else _NCCL_FIX if refused else _absent_fix(error)
     fix = known or "; ".join(getattr(error, "__notes__", ()))
     message = f"{type(error).__name__}: {text}{users_place(error)}"
     return Outcome(code=ExitCode.FAILED, cause="Exception", message=message, fix=fix)
@@ -213,6 +213,14 @@ def out_of_memory(text: str, usage: Usage) -> Outcome:
         message=f"out of memory: {f'{found.message}: ' if found else ''}{text}",
         fix=found.fix if found else _MEMORY_FIX,
     )
+
+
+def _absent_fix(error: BaseException) -> str:
+    """Of a file that a script expects beside itself: in a cluster only what was sent is there."""
+    name = error.filename if isinstance(error, FileNotFoundError) else None
+    if not isinstance(name, str) or not (parts := Path(name).parts) or parts[0] in {"/", ".."}:
+        return ""
+    return f"in a cluster, send it with the code: tfgpu submit --with {parts[0]}; or give its path in a volume"
 
 
 def _disk_fix(text: str) -> str:
