@@ -149,6 +149,17 @@ def test_a_method_that_is_gone_is_named_with_the_one_in_its_place():
     assert with_cause(other) is other
 
 
+def test_a_checkpoint_that_parameter_servers_cannot_write_is_named():
+    said = (
+        "ckpt/ckpt-1_temp; No such file or directory\n\t [[{{node SaveV2}}]]\nAdditional GRPC error information from "
+        "remote target /job:ps/replica:0/task:0/device:CPU:0 while calling /tensorflow.eager.EagerService"
+    )
+    known = with_cause(tf.errors.NotFoundError(None, None, said))
+    assert isinstance(known, ConfigError)
+    assert str(known).startswith("ckpt/ckpt-1 is a checkpoint of which each parameter server writes its part")
+    assert "--claim NAME" in known.fix
+
+
 def test_a_tpu_is_named_as_what_is_looked_for():
     with pytest.raises(Exception) as caught:  # noqa: PT011 (of TensorFlow's own choice)
         tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")

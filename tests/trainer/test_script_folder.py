@@ -14,7 +14,17 @@ from tests.trainer.harness import Launcher, launcher
 from tfgpujob_trainer.contract.environment import CODE_DIRECTORY, Environment
 from tfgpujob_trainer.contract.spec import Output, TrainerConfig
 from tfgpujob_trainer.script import folder as folders
-from tfgpujob_trainer.script.folder import FILES, PLACED, adopt, copy_to_store, enter, kept, place, written
+from tfgpujob_trainer.script.folder import (
+    FILES,
+    PLACED,
+    adopt,
+    copy_to_store,
+    enter,
+    kept,
+    place,
+    share_the_firsts,
+    written,
+)
 
 
 @pytest.fixture
@@ -165,6 +175,17 @@ def test_each_worker_has_a_folder_of_its_own(here, tmp_path):
     os.chdir(tmp_path)  # a job may name another folder to work in
     enter(settings, Environment(code_directory=here, peers=peers))
     assert Path.cwd() == tmp_path
+
+
+@pytest.mark.parametrize("claim", [None, "runs"])
+def test_servers_write_their_part_of_a_checkpoint_where_the_chief_does(claim, here, tmp_path):
+    output = Output(directory=str(tmp_path / "output"), claim=claim)
+    settings = TrainerConfig(entrypoint="train.py", output=output)
+    server = Environment(code_directory=here, strategy="ParameterServer", role="ps")
+    assert server.serves
+    entered = enter(settings, server)
+    share_the_firsts(settings, entered)
+    assert Path.cwd() == (entered.code_directory if claim is None else tmp_path / "output/files")
 
 
 def test_a_folder_of_ones_own_stays_the_scripts(code, tmp_path, monkeypatch):

@@ -14,6 +14,8 @@ _ABSENT = re.compile(r"object has no attribute '(\w+)'")
 _OF_AUTOGRAPH = re.compile(r'File "([^"]+)", line (\d+), in \w+  \*')
 """How it names lines of a tf.function, whose frames are of a file that it has made."""
 _TPU = "tpu_cluster_resolver.py"
+_PART = re.compile(r"(\S+)_temp\S*; No such file or directory.{0,4096}/job:ps/", re.DOTALL)
+"""What a parameter server says that should write its part of a checkpoint into a folder that it does not have."""
 
 
 def with_cause(error: Exception) -> Exception:
@@ -28,6 +30,13 @@ def with_cause(error: Exception) -> Exception:
             "remove the resolver: a MultiWorkerMirroredStrategy() or MirroredStrategy() finds the job's devices itself"
         )
         return ConfigError(f"TPUClusterResolver looks for a TPU, and a job has GPUs or CPUs{_place(error)}", fix)
+    if (part := _PART.search(str(error))) is not None:
+        what = (
+            f"{part[1]} is a checkpoint of which each parameter server writes its part, and they do not see its folder"
+        )
+        return ConfigError(
+            f"{what}{_place(error)}", "keep it in a volume that all pods share: tfgpu submit --claim NAME"
+        )
     return error
 
 

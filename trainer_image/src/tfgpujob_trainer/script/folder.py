@@ -60,6 +60,15 @@ def enter(settings: TrainerConfig, env: Environment) -> Environment:
     return dataclasses.replace(env, code_directory=folder)
 
 
+def share_the_firsts(settings: TrainerConfig, env: Environment) -> None:
+    """Let a server of variables read and write relative paths where the chief does: each server writes its part of a
+    tf.train.Checkpoint."""
+    if settings.output.claim is not None and (env.code_directory / PLACED).is_file():
+        first = Path(settings.output.directory, FILES)
+        first.mkdir(parents=True, exist_ok=True)
+        os.chdir(first)
+
+
 def kept(output: Output) -> str:
     """What becomes of the files that the script writes on the first worker."""
     if output.claim is not None:

@@ -48,8 +48,10 @@ def main(arguments: Sequence[str]) -> None:
     prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say_once)
     env = folder.enter(settings, env)
     path = env.code_directory / settings.entrypoint
-    if env.serves and not script.starts_a_server(path):
-        _serve(env, path)
+    if env.serves:
+        folder.share_the_firsts(settings, env)
+        if not script.starts_a_server(path):
+            _serve(env, path)
     try:
         with (
             _tf_config_is_the_jobs(path),
