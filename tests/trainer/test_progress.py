@@ -334,11 +334,13 @@ def test_the_first_step_compiles_and_no_longer_counts_once_there_is_another():
 
 @pytest.mark.parametrize(("waited", "said"), [(0.34, True), (0.05, False)])
 def test_waiting_for_data_is_said_once_with_what_to_do(waited, said, capsys):
-    progress = progress_of("worker-0")
-    for epoch in (1, 2):
-        for _ in range(10):
-            progress.add(8, StepTime(1.0, waited, 0.0), [1.0])
-        progress.epoch_line(epoch=epoch, values={"loss": 1.0})
+    progress, second_fit = progress_of("worker-0"), progress_of("worker-0")
+    second_fit.run_status = progress.run_status
+    for fit in (progress, second_fit):
+        for epoch in (1, 2):
+            for _ in range(10):
+                fit.add(8, StepTime(1.0, waited, 0.0), [1.0])
+            fit.epoch_line(epoch=epoch, values={"loss": 1.0})
     line = "input-bound: 34% of the time is waiting for data; do this"
     assert capsys.readouterr().out.count(line) == (1 if said else 0)
 

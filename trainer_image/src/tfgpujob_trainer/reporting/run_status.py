@@ -22,6 +22,8 @@ class RunStatus:
         self._lock = threading.Lock()
         self._beaten = time.monotonic()
         self._series = Series()
+        self.advised = False
+        """Whether it was said what to do about the speed: once, though a script may call fit() several times."""
         self.waits_for_peers: Callable[[], bool] = lambda: False
         self.ledger: Callable[[], dict[str, Any] | None] = lambda: None
         self._state: dict[str, Any] = {

@@ -45,7 +45,6 @@ class TrainingLog:
     _interval: Window = field(default_factory=Window)
     _printed: float = field(default_factory=time.monotonic)
     _written: float = float("-inf")
-    _advised: bool = False
     _steps_here: int = 0
 
     def add(self, examples: int, time: StepTime, own_seconds: Sequence[float]) -> None:
@@ -102,8 +101,8 @@ class TrainingLog:
             f"epoch {epoch}/{self.epochs}: {describe(values)}{comment}, {self._epoch.rate:.0f} examples/s, "
             f"input wait {self._epoch.input_wait:.0%}{self._all_reduce()}"
         )
-        if not self._advised and (advice := self.advice(self._epoch)):
-            self._advised = True
+        if not self.run_status.advised and (advice := self.advice(self._epoch)):
+            self.run_status.advised = True
             say(advice)
         self._epoch = Window()
 
