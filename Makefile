@@ -96,9 +96,9 @@ test-unit: venv ## the operator's tests: unit, contract with the trainer, crash 
 	$(UNIT) -m "not cluster and not deep" --budget test-unit
 test-trainer: venv-trainer ## the trainer's tests, with real TensorFlow processes
 	$(TRAINER) -m "not deep" --budget test-trainer
-test-cluster: venv ## the same promises on a real cluster: the one that is up, or one that is built and then ended
+test-cluster: venv venv-trainer ## the same promises on a real cluster: the one that is up, or one that is built and then ended
 	@$(PY) -m tests.integration quick
-test-cluster-all: venv ## also those that need it for themselves, or take long
+test-cluster-all: venv venv-trainer ## also those that need it for themselves, or take long
 	@$(PY) -m tests.integration all
 SHARD ?= $(shell $(PYTHON) -m tests.tiers shard)
 test-deep: venv venv-trainer ## one shard of what is too long for the tests above (SHARD=1/6 to 6/6; by default the commit's)

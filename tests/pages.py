@@ -76,7 +76,7 @@ _RELEASE = "needs a release and a registry; tests/integration/test_release.py pu
 _HELM = "needs the helm command; tests/integration/session.py installs the chart by helm or by Helm's library"
 
 _LOOP = "stands for a program of the reader's; tests/trainer/test_loops.py runs loops by this command"
-_LOOP_SUBMITTED = "as above; tests/unit/cli/test_cluster_verbs.py submits Python files"
+_LOOP_SUBMITTED = "as above; tests/integration/test_examples.py submits such programs"
 
 NOT_TYPED = {
     "tfgpu run loop.py --local --workers 2": _LOOP,
