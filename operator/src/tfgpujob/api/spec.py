@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any
@@ -218,6 +218,10 @@ class JobSpec(Model):
             return False
         by_scope = restart is Restart.BY_RESTART_SCOPE and scope is RestartScope.REPLICA
         return self.predicts or restart is Restart.REPLICA or by_scope
+
+    def runs_on_without(self, roles: Iterable[Role]) -> bool:
+        """Whether the rest of the job makes progress while replicas of these roles restart."""
+        return self.predicts or all(role in self.traits.runs_on_without for role in roles)
 
     @property
     def elastic(self) -> bool:

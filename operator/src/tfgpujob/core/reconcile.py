@@ -202,7 +202,7 @@ def _report_missing(
     found = replace(found, message=found.while_running or found.message, retry_cap=min(caps, default=None))
     before = StatusBuilder(job, now)
     builder = StatusBuilder({**job, "status": {**outcome.status, "retry": before.fields.get("retry")}}, now)
-    not_tried = start.refused_last(before) - {create.name for create in outcome.creates}
+    not_tried = before.refused - {create.name for create in outcome.creates}
     start.report_missing(builder, found, not_tried | {p.object for p in found_all})
     known = _is_known(before, found)
     events = () if known else (Event("Warning", str(found.reason), found.message),)

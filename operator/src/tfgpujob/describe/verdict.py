@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from tfgpujob.core.membership.messages import telling
 from tfgpujob.core.observed.ownership import is_dispatched, other_manager
-from tfgpujob.core.observed.waiting import names_what_lacks, telling
+from tfgpujob.core.observed.waiting import names_what_lacks
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice
 from tfgpujob.describe.facts import AWAY_SECONDS, Facts, moment, unseen_seconds
 from tfgpujob.names import MULTIKUEUE, Condition, Reason, Role

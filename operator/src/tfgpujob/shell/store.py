@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from tfgpujob import names
-from tfgpujob.core.membership.leader import waits_for_lost
+from tfgpujob.core.membership.leader import asks
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.packed import size_of
 from tfgpujob.core.observed.progress_report import Report
@@ -32,7 +32,7 @@ from tfgpujob.core.observed.snapshot import (
 )
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod, trim_workload
 from tfgpujob.core.status import goodput_account
-from tfgpujob.names import Condition, Phase
+from tfgpujob.names import Condition
 from tfgpujob.shell.budget import Budget
 from tfgpujob.shell.cluster_objects import ClusterObjects
 from tfgpujob.shell.namespaces import Namespaces
@@ -172,7 +172,7 @@ class Store:
 
     def is_resizing(self, key: Key) -> bool:
         entry = self._entries.get(key)
-        return entry is not None and entry.job is not None and _is_resized(entry.job)
+        return entry is not None and entry.job is not None and asks(entry.job)
 
     def nodes_named(self) -> frozenset[str]:
         """Nodes that have pods of jobs."""
@@ -391,14 +391,6 @@ def _uid_of(entry: _Entry, kind: Kind, name: str) -> str | None:
         return entry.job["metadata"]["uid"] if entry.job is not None else None
     held = entry.pods.get(name) if kind is Kind.POD else entry.dependents.get(kind)
     return held.uid if held is not None else None
-
-
-def _is_resized(job: Object) -> bool:
-    status = job.get("status") or {}
-    plan = status.get("plan")
-    if status.get("phase") != Phase.RUNNING:
-        return waits_for_lost(job)
-    return isinstance(plan, Mapping) and ("resize" in plan or "absent" in plan)
 
 
 def _job_label(obj: Object) -> str:

@@ -69,7 +69,7 @@ def test_a_job_without_a_status(status: dict[str, Any] | None) -> None:
     builder = make.builder(status)
     assert builder.attempt == 0
     assert not builder.finished
-    assert builder.since(Condition.RUNNING) is None
+    assert not builder.condition(Condition.RUNNING)
     assert builder.reason(Condition.RUNNING) == builder.message(Condition.RUNNING) == ""
 
 

@@ -6,7 +6,7 @@ status.plan, so each decision follows from what is seen now. docs/design/members
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -91,7 +91,7 @@ class Row:
 
 def next_change(rows: Sequence[Row], seen: Seen) -> Change | None:
     """The first change that is due; None: the members stay as they are."""
-    if seen.edited:
+    if seen.edited or not (seen.spec.elastic or seen.members.spares):
         return None
     mine = (row for row in rows if seen.members.kind in row.kinds)
     changes = (change for row in mine if (change := row.decide(seen)) is not None)
@@ -127,17 +127,22 @@ def _trains_without(seen: Seen) -> Change | None:
         return None
     back, changed = [i for i in members.absent if i not in absent], replace(members, absent=absent)
     if lost := sorted(index for index in back if not seen.observed.ready((Role.WORKER, index))):
-        text = f"Lost again after it had joined: {seen.names(lost)}. The others keep their pods, and wait there."
+        text = f"Lost again after it had joined: {_names(seen, lost)}. The others keep their pods, and wait there."
         return Wait(changed, Event("Warning", str(Reason.DISRUPTED), text), why=text)
     if members.spares:
-        text = f"In the place of {seen.names(i for i in absent if i not in members.absent)}: {seen.names(back)}, which "
-        text += f"was spare. All {members.workers} workers train."
+        lost = [index for index in absent if index not in members.absent]
+        text = f"In the place of {_names(seen, lost)}: {_names(seen, back)}, which was spare. "
+        text += f"All {members.workers} workers train."
     elif absent:
-        text = f"{members.workers - len(absent)} of {members.workers} workers train on, without {seen.names(absent)} "
+        text = f"{members.workers - len(absent)} of {members.workers} workers train on, without {_names(seen, absent)} "
         text += "until new pods join in their places."
     else:
         text = f"All {members.workers} workers train again."
     return Record(changed, Event("Normal", TRAINS_ON, text))
+
+
+def _names(seen: Seen, indexes: Iterable[int]) -> str:
+    return ", ".join(seen.observed.name((Role.WORKER, index)) for index in indexes)
 
 
 def _absent(seen: Seen, without: Collection[int]) -> tuple[int, ...]:
@@ -175,7 +180,7 @@ def _take_in(seen: Seen) -> Change | None:
         return None
     absent = tuple(index for index in members.absent if index not in came)
     there = f"{members.workers - len(absent)} of {counted(members.workers, 'worker')} {members.verb}."
-    return Record(replace(members, absent=absent), Event("Normal", JOINED, f"{seen.names(came)} joined: {there}"))
+    return Record(replace(members, absent=absent), Event("Normal", JOINED, f"{_names(seen, came)} joined: {there}"))
 
 
 def _has_come(seen: Seen, worker: ReplicaId) -> bool:
@@ -306,7 +311,7 @@ def _finds_none(seen: Seen, replica: ReplicaId) -> bool:
     """The scheduler has said so, or says nothing; or the API server refuses the pod."""
     pod = seen.observed.pods.get(replica)
     if pod is None:
-        return seen.observed.name(replica) in seen.refused
+        return seen.observed.name(replica) in seen.builder.refused
     until = finds_no_node_by(pod)
     return bool(pod.waiting_reason) or until is None or seen.now >= until
 
@@ -333,7 +338,7 @@ def _begin(seen: Seen) -> Record:
     begun = Resize(
         workers=wanted,
         least=min(wanted, before, resize.least if resize is not None else before),
-        generation=seen.generation,
+        generation=seen.builder.generation,
         since=resize.since if resize is not None else timestamp(seen.now),
     )
     return Record(replace(seen.members, resize=begun))
@@ -368,7 +373,8 @@ def _agreed(seen: Seen) -> LeaderAnswer | None:
 
 def _by_attempt(seen: Seen) -> Change | None:
     before, wanted, refused = seen.members.workers, seen.wanted, seen.why_not_in_place
-    if not seen.spec.elastic or (before == wanted and seen.members.resize is None) or seen.kueue or resizable(seen):
+    kueue = seen.plan.queue and seen.config.kueue is not None
+    if not seen.spec.elastic or (before == wanted and seen.members.resize is None) or kueue or resizable(seen):
         return None
     saved = "what is written stays" if seen.spec.predicts else "all save a checkpoint, and go on from it"
     why = f" Not in place: {refused}." if refused else ""

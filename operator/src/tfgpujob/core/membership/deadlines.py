@@ -22,6 +22,8 @@ TRIAL: Final = timedelta(seconds=60)
 
 
 def membership_deadlines(seen: Seen) -> tuple[datetime | None, ...]:
+    if seen.policy is None and not seen.members.joining:
+        return ()
     trial = seen.members.joining if seen.members.independent else ()
     up = [pod for worker in trial if (pod := seen.observed.pods.get(worker)) is not None and pod.ready]
     return (
@@ -45,7 +47,7 @@ def shrink_deadline(seen: Seen) -> datetime | None:
             seconds = max(seconds, LEADERS_WORD)
     else:
         waiting = _growing_without_node(seen) if seen.members.resize is not None else []
-    return after_waiting(seconds, seen.status, waiting, seen.now)
+    return after_waiting(seconds, seen.builder.fields, waiting, seen.now)
 
 
 def grow_time(seen: Seen) -> datetime | None:

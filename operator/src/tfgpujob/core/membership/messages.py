@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from tfgpujob.core.observed.members import Limit, ReplicaId, Resize
 from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.observed.snapshot import Pod
-from tfgpujob.core.observed.waiting import silence, telling
+from tfgpujob.core.observed.waiting import silence
 from tfgpujob.core.status.diagnosis import advice
 from tfgpujob.names import Reason, Role
 from tfgpujob.units import counted
+
+_FITS: Final = "Schedulable"
+"""Volcano's reason for a pod that it has a node for, once there is one for enough others."""
 
 
 def why_running(observed: ObservedPods) -> tuple[Reason, str]:
@@ -110,3 +114,11 @@ def _resizing(observed: ObservedPods, resize: Resize) -> str:
     waiting = [replica for replica in observed.members.joining if not observed.ready(replica)]
     left = f"{len(waiting)} of the others are not ready yet" if waiting else "the others join them"
     return f"{workers} of {wanted} workers train; {_blocked(observed, waiting) or f'{left}.'}"
+
+
+def telling(pods: Iterable[Pod]) -> Pod:
+    """Of pods that wait, at least one, the one that says most about why: what it lacks, now or before, or else that it
+    does not fit."""
+    return min(
+        pods, key=lambda pod: (not pod.no_room, pod.no_room not in pod.waiting_message, pod.waiting_reason == _FITS)
+    )

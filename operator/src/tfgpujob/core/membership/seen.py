@@ -1,51 +1,59 @@
-"""What is known of an attempt when a change of its members is decided."""
+"""What every policy of an attempt is given: one job, as it is observed, and the status under construction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Self
 
 from tfgpujob.api import JobSpec
 from tfgpujob.api.run_policy import ElasticPolicy
 from tfgpujob.core.observed.members import Membership, ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.observed.snapshot import LeaderAnswer, Question, ResizeTo
-from tfgpujob.names import Role
+from tfgpujob.core.observed.snapshot import Config, LeaderAnswer, Question, ResizeTo, Snapshot
+from tfgpujob.core.status.builder import StatusBuilder
+from tfgpujob.names import Condition, Role
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
+    snapshot: Snapshot
+    builder: StatusBuilder
+    """The status under construction: policies write into it, and what decides only reads it."""
     spec: JobSpec
+    config: Config
     plan: Plan
+    """What the current attempt was started from: status.plan."""
     observed: ObservedPods
-    status: Mapping[str, Any]
-    now: datetime
-    generation: int
-    """metadata.generation of the job."""
-    edited: bool
-    """The spec no longer describes the pods of the attempt."""
-    created: bool
-    running: bool
-    """The conditions Created and Running."""
-    policy: ElasticPolicy | None
-    """spec.runPolicy.elasticPolicy."""
-    answer: LeaderAnswer | None
-    """What the leader said last."""
-    looked_up: frozenset[str]
-    """Names of the pods that were looked up (`Snapshot.looked_up`)."""
-    refused: frozenset[str]
-    """Names of the objects that the API server refused last."""
-    kueue: bool
-    """Kueue decides how many workers there are to be."""
+
+    @property
+    def now(self) -> datetime:
+        return self.builder.now
+
+    @property
+    def running(self) -> bool:
+        return self.builder.is_true(Condition.RUNNING)
+
+    @property
+    def created(self) -> bool:
+        return self.builder.is_true(Condition.CREATED)
+
+    @property
+    def edited(self) -> bool:
+        """The spec no longer describes the pods of the current attempt."""
+        return self.spec.shape_hash != self.plan.spec_hash
+
+    @property
+    def policy(self) -> ElasticPolicy | None:
+        return self.spec.run_policy.elastic_policy
 
     @property
     def members(self) -> Membership:
         return self.plan.members
 
-    def with_members(self, members: Membership) -> Seen:
+    def with_members(self, members: Membership) -> Self:
         return replace(self, plan=replace(self.plan, members=members))
 
     @property
@@ -64,7 +72,7 @@ class Seen:
 
     def answer_to(self, question: Question | None) -> LeaderAnswer | None:
         """What the pod that leads has said to this question; an answer to an earlier one does not count."""
-        leader, said = self.observed.pods.get(self.members.chief), self.answer
+        leader, said = self.observed.pods.get(self.members.chief), self.snapshot.leader_answer
         asked = said is not None and leader is not None and (said.pod_uid, said.question) == (leader.uid, question)
         return said if asked else None
 
@@ -86,10 +94,6 @@ class Seen:
         said = self.to_resize
         return "" if said is None else said.refused or ("its leader does not answer" if said.silent else "")
 
-    def names(self, indexes: Iterable[int]) -> str:
-        """Of the pods of these workers, in one line."""
-        return ", ".join(self.observed.name((Role.WORKER, index)) for index in indexes)
-
     def has_node(self, replica: ReplicaId) -> bool:
         """Whether the scheduler has found one for its pod, which still counts."""
         pod = self.observed.pods.get(replica)
@@ -100,4 +104,4 @@ class Seen:
     def unconfirmed(self, replicas: Sequence[ReplicaId]) -> tuple[str, ...]:
         """Names of their pods of which only the cache says that they have no node."""
         there = (self.observed.pods[replica].name for replica in replicas if replica in self.observed.pods)
-        return tuple(name for name in there if name not in self.looked_up)
+        return tuple(name for name in there if name not in self.snapshot.looked_up)

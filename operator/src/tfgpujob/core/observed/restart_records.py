@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.names import ROLES, Role
@@ -27,6 +27,16 @@ class RestartRecord:
     """How often the process of a pod that recovers by itself was started again in it, as far as it has been counted."""
     in_place_pod: str = ""
     """uid of that pod."""
+
+
+_KEYS: Final = {
+    "last_counted": "lastCountedPodUID",
+    "in_a_row": "consecutiveFailures",
+    "backoff_until": "backoffUntil",
+    "in_place": "inPlaceRestarts",
+    "in_place_pod": "inPlacePodUID",
+}
+"""Of the fields that are written if they are not zero."""
 
 
 def read(status: Mapping[str, Any]) -> dict[ReplicaId, RestartRecord]:
@@ -51,19 +61,11 @@ def of_next_attempt(status: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 def to_status(records: Mapping[ReplicaId, RestartRecord]) -> list[dict[str, Any]] | None:
     """None when there is none."""
-    order = sorted(records, key=lambda replica: (ROLES.index(replica[0]), replica[1]))
-    return [_to_status(replica, records[replica]) for replica in order] or None
-
-
-def _to_status(replica: ReplicaId, record: RestartRecord) -> dict[str, Any]:
-    fields = {
-        "role": str(replica[0]),
-        "index": replica[1],
-        "restarts": record.restarts,
-        "lastCountedPodUID": record.last_counted or None,
-        "consecutiveFailures": record.in_a_row or None,
-        "backoffUntil": record.backoff_until or None,
-        "inPlaceRestarts": record.in_place or None,
-        "inPlacePodUID": record.in_place_pod or None,
-    }
-    return {key: value for key, value in fields.items() if value is not None}
+    written = []
+    for (role, index), record in records.items():
+        fields: dict[str, Any] = {"role": str(role), "index": index, "restarts": record.restarts}
+        for field, key in _KEYS.items():
+            if value := getattr(record, field):
+                fields[key] = value
+        written.append((ROLES.index(role), index, fields))
+    return [fields for _, _, fields in sorted(written)] or None

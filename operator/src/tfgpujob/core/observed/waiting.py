@@ -6,7 +6,6 @@ Under a gang scheduler all but one wait for the others, and each scheduler has i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from tfgpujob import names
@@ -17,21 +16,11 @@ _NO_ROOM: Final = re.compile(r"\d nodes are (?:un)?available: ")
 nodes are unavailable."""
 _WAITS_FOR_GANG: Final = re.compile("sibling pods|gated pods|failed recently|rejection in |rejected due to timeout")
 """In a message of the same form that scheduler-plugins has for a pod which only waits for the others of its gang."""
-_FITS: Final = "Schedulable"
-"""Volcano's reason for a pod that it has a node for, once there is one for enough others."""
 
 
 def names_what_lacks(message: str) -> bool:
     """Whether a scheduler says with this what a pod lacks."""
     return _NO_ROOM.search(message) is not None and _WAITS_FOR_GANG.search(message) is None
-
-
-def telling(pods: Iterable[Pod]) -> Pod:
-    """Of pods that wait, at least one, the one that says most about why: what it lacks, now or before, or else that it
-    does not fit."""
-    return min(
-        pods, key=lambda pod: (not pod.no_room, pod.no_room not in pod.waiting_message, pod.waiting_reason == _FITS)
-    )
 
 
 def silence(pod: Pod) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 LONGEST: Final = timedelta(seconds=450)
-"""No wait that is ever written is longer: the largest cap and its spread."""
+"""No wait that is written down is longer: the largest cap and its spread. A longer one was written by a clock that has
+been set back since, and is over."""
 
 
 def delay(tries: int, *, first: float, cap: float, seed: str) -> timedelta:
@@ -18,11 +19,3 @@ def delay(tries: int, *, first: float, cap: float, seed: str) -> timedelta:
     seconds = min(cap, first * 2 ** min(tries - 1, 30))
     spread = hashlib.sha256(f"{seed}/{tries}".encode()).digest()[0] / 255 * 0.4 - 0.2
     return timedelta(seconds=round(seconds * (1 + spread)))
-
-
-def over(until: datetime, now: datetime) -> bool:
-    """Whether a wait that was written down is over.
-
-    One that is longer than any that is ever written was written by a clock that has been set back since.
-    """
-    return now >= until or until - now > LONGEST

@@ -1,9 +1,9 @@
-"""What every policy of an attempt is given: one job, as it is observed, and the status under construction."""
+"""The context of a reconcile, and what several policies do with it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from tfgpujob.api import JobSpec
@@ -11,49 +11,25 @@ from tfgpujob.core.membership.changes import of_next_attempt
 from tfgpujob.core.membership.deadlines import membership_deadlines
 from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.admission import Admission
-from tfgpujob.core.observed.members import Membership
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.restart_records import to_status
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Kind, Object, Outcome, Pod, Snapshot
-from tfgpujob.core.policies import start
 from tfgpujob.core.policies.deadlines import attempt_deadlines
 from tfgpujob.core.status import digests, progress
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
-from tfgpujob.names import Condition, Role
+from tfgpujob.names import Role
 
 
-@dataclass(frozen=True, slots=True)
-class ReconcileContext:
-    snapshot: Snapshot
-    builder: StatusBuilder
-    """The status under construction: policies write into it."""
-    spec: JobSpec
-    config: Config
-    plan: Plan
-    """What the current attempt was started from: status.plan."""
-    observed: ObservedPods
+class ReconcileContext(Seen):
+    """What policies do with it besides."""
 
-    @property
-    def now(self) -> datetime:
-        return self.builder.now
+    __slots__ = ()
 
     @property
     def job(self) -> Object:
         return self.snapshot.job
-
-    @property
-    def members(self) -> Membership:
-        return self.plan.members
-
-    def with_members(self, members: Membership) -> ReconcileContext:
-        return replace(self, plan=replace(self.plan, members=members))
-
-    @property
-    def edited(self) -> bool:
-        """The spec no longer describes the pods of the current attempt."""
-        return self.spec.shape_hash != self.plan.spec_hash
 
     def resolve(self, admission: Admission | None = None) -> Plan:
         """The plan of an attempt that begins now."""
@@ -62,28 +38,7 @@ class ReconcileContext:
     def next_plan(self, *, keeps_limit: bool) -> Plan:
         """The plan of the attempt that follows this one."""
         plan = self.resolve(self.plan.admission)
-        return replace(plan, members=of_next_attempt(self.seen, plan.members, keeps_limit=keeps_limit))
-
-    @property
-    def seen(self) -> Seen:
-        """What is known by now, for a change of the members."""
-        builder = self.builder
-        return Seen(
-            spec=self.spec,
-            plan=self.plan,
-            observed=self.observed,
-            status=builder.fields,
-            now=builder.now,
-            generation=builder.generation,
-            edited=self.edited,
-            created=builder.is_true(Condition.CREATED),
-            running=builder.is_true(Condition.RUNNING),
-            policy=self.spec.run_policy.elastic_policy,
-            answer=self.snapshot.leader_answer,
-            looked_up=self.snapshot.looked_up,
-            refused=start.refused_last(builder),
-            kueue=bool(self.plan.queue) and self.config.kueue is not None,
-        )
+        return replace(plan, members=of_next_attempt(self, plan.members, keeps_limit=keeps_limit))
 
     def requeue(self, *times: datetime | None) -> Outcome:
         """Write the status, and requeue the job at the first of `times` and of the deadlines that run."""
@@ -92,7 +47,7 @@ class ReconcileContext:
             for at in (
                 *times,
                 *attempt_deadlines(self.builder, self.spec.run_policy, self.observed),
-                *membership_deadlines(self.seen),
+                *membership_deadlines(self),
             )
             if at is not None and at > self.now
         )

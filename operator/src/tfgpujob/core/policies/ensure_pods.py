@@ -21,8 +21,9 @@ from tfgpujob.core.pods.pod_create import PodCreate
 from tfgpujob.core.pods.pod_group import build_pod_group, least_members
 from tfgpujob.core.pods.pod_token import pod_token
 from tfgpujob.core.pods.service import build_service
-from tfgpujob.core.policies import backoff, start
+from tfgpujob.core.policies import start
 from tfgpujob.core.policies.acceptance import accept
+from tfgpujob.core.policies.backoff import LONGEST
 from tfgpujob.core.policies.context import ReconcileContext, delete_old_pods
 from tfgpujob.core.policies.deadlines import starts_late
 from tfgpujob.core.policies.refusals import Problem, name_taken
@@ -43,7 +44,7 @@ def ensure_pods(ctx: ReconcileContext, *, persisted: bool) -> Outcome:
     builder = ctx.builder
     retry_at = start.not_before(builder)
     wait = (retry_at is not None and ctx.now < retry_at) or (persisted and start.needs_edit(builder))
-    held = start.refused_last(builder) if wait else frozenset()
+    held = builder.refused if wait else frozenset()
     if wait and (not builder.is_true(Condition.CREATED) or ctx.job["metadata"]["name"] in held):
         return _wait(ctx, retry_at, persisted=persisted)
     taken = _taken_by_others(ctx)
@@ -214,7 +215,7 @@ def _waiting_to_restart(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
         r
         for r in observed.missing()
         if observed.restart_pending(r)
-        and (r in observed.stale_replicas or not backoff.over(moment(observed.records[r].backoff_until), ctx.now))
+        and (r in observed.stale_replicas or ctx.now < moment(observed.records[r].backoff_until) <= ctx.now + LONGEST)
     )
 
 
@@ -258,7 +259,7 @@ def _recovery_token(ctx: ReconcileContext) -> str:
 def _missing_objects(ctx: ReconcileContext) -> tuple[Creation, ...]:
     may = ctx.members.may_be_created(
         running=ctx.builder.is_true(Condition.RUNNING),
-        agreed=ctx.seen.agreement is not None,
+        agreed=ctx.agreement is not None,
         # By an edit meanwhile: its pods would not know that they join, and disturb those that train.
         takes_in=takes_workers_in(ctx.spec, ctx.plan),
     )

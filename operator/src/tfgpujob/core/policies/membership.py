@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tfgpujob.core.membership.changes import (
-    ADJUST,
-    RESIZE,
-    ByAttempt,
-    Change,
-    LookUp,
-    Record,
-    Release,
-    Scale,
-    StartWithFewer,
-    Wait,
-    next_change,
-)
+from tfgpujob.core.membership import changes
+from tfgpujob.core.membership.changes import Change, next_change
 from tfgpujob.core.observed import restart_records
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.restart_records import RestartRecord
@@ -33,37 +22,37 @@ from tfgpujob.names import Condition, Phase, Reason, Role
 
 def adjust(ctx: ReconcileContext) -> Outcome | None:
     """Policy: record which workers are there, and how many there is room for."""
-    return _carry_out(ctx, next_change(ADJUST, ctx.seen))
+    return _carry_out(ctx, next_change(changes.ADJUST, ctx))
 
 
 def resize(ctx: ReconcileContext) -> Outcome | None:
     """Policy: another number of workers, by the leader of a running gang or by the next attempt."""
-    return _carry_out(ctx, next_change(RESIZE, ctx.seen))
+    return _carry_out(ctx, next_change(changes.RESIZE, ctx))
 
 
 def _carry_out(ctx: ReconcileContext, change: Change | None) -> Outcome | None:
     match change:
-        case LookUp():
+        case changes.LookUp():
             return Outcome(lookups=change.pods)
-        case Record():
+        case changes.Record():
             return _record(ctx, change)
-        case Release():
+        case changes.Release():
             deletes = delete_pods(pod for pod in ctx.observed.surplus if pod.index >= change.beyond)
             return replace(ctx.requeue(ctx.now), deletes=deletes, certain=True, requeue_at=ctx.now)
-        case StartWithFewer():
+        case changes.StartWithFewer():
             return _start_with_fewer(ctx, change)
-        case ByAttempt():
+        case changes.ByAttempt():
             return _by_attempt(ctx, change)
     return None
 
 
-def _record(ctx: ReconcileContext, change: Record) -> Outcome:
+def _record(ctx: ReconcileContext, change: changes.Record) -> Outcome:
     """The Outcome whose intent is that the running attempt has these members."""
     builder, members = ctx.builder, change.members
-    if isinstance(change, Scale):
+    if isinstance(change, changes.Scale):
         _record_that_they_leave(ctx, change.leaving)
         accept(builder, ctx.spec)
-    if isinstance(change, Wait):
+    if isinstance(change, changes.Wait):
         builder.set(Condition.RUNNING, False, Reason.DISRUPTED, change.why)
         builder.set(Condition.RESTARTING, True, Reason.DISRUPTED, change.why)
         builder.put("attemptStartTime", timestamp(ctx.now))
@@ -90,7 +79,7 @@ def _record_that_they_leave(ctx: ReconcileContext, indexes: Collection[int]) -> 
     ctx.builder.put("restartRecords", restart_records.to_status(records))
 
 
-def _start_with_fewer(ctx: ReconcileContext, change: StartWithFewer) -> Outcome:
+def _start_with_fewer(ctx: ReconcileContext, change: changes.StartWithFewer) -> Outcome:
     builder, plan = ctx.builder, ctx.resolve()
     limited = replace(plan.members.resized(change.limit.workers), limit=change.limit)
     start.next_attempt(builder, replace(plan, members=limited))
@@ -103,7 +92,7 @@ def _start_with_fewer(ctx: ReconcileContext, change: StartWithFewer) -> Outcome:
     return replace_attempt(ctx, Event("Warning", str(Reason.SHRUNK), change.why))
 
 
-def _by_attempt(ctx: ReconcileContext, change: ByAttempt) -> Outcome:
+def _by_attempt(ctx: ReconcileContext, change: changes.ByAttempt) -> Outcome:
     """The stop request makes all workers save at the same step, and the trainer's resume is exact for any number of
     them. It counts against no budget."""
     builder = ctx.builder

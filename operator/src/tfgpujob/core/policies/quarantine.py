@@ -55,7 +55,7 @@ def restored(job: Object, now: datetime) -> SetAside | None:
     if not is_true(job, Condition.QUARANTINED):
         return None
     builder = StatusBuilder(job, now)
-    since = builder.since(Condition.QUARANTINED)
+    since = builder.condition(Condition.QUARANTINED).get("lastTransitionTime")
     slow = builder.message(Condition.QUARANTINED) == SLOW
     return SetAside(moment(since), now, builder.generation) if slow and since is not None else None
 

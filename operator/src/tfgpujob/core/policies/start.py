@@ -80,18 +80,12 @@ def not_before(builder: StatusBuilder) -> datetime | None:
     if not text:
         return None
     until = moment(text)
-    return min(until, builder.now) if backoff.over(until, builder.now) else until
-
-
-def refused_last(builder: StatusBuilder) -> frozenset[str]:
-    """Names of the objects that were refused, and are retried later or after an edit."""
-    retry = builder.fields.get("retry") or {}
-    return frozenset(name for name in (retry.get("object"), *retry.get("others", ())) if name)
+    return until if builder.now < until <= builder.now + backoff.LONGEST else min(until, builder.now)
 
 
 def needs_edit(builder: StatusBuilder) -> bool:
     """The template was refused, so that only an edit helps (a restart of another replica retries it as well)."""
-    waits = bool(refused_last(builder)) and not_before(builder) is None
+    waits = bool(builder.refused) and not_before(builder) is None
     return waits and builder.reason(Condition.ACCEPTED) == Reason.TEMPLATE_REFUSED
 
 

@@ -33,6 +33,16 @@ class StatusBuilder:
     def attempt(self) -> int:
         return int(self.fields.get("attempt") or 0)
 
+    @property
+    def refused(self) -> frozenset[str]:
+        """Names of the objects that the API server refused, and that are retried later or after an edit."""
+        retry = self.fields.get("retry") or {}
+        return frozenset(name for name in (retry.get("object"), *retry.get("others", ())) if name)
+
+    def condition(self, condition: Condition) -> Mapping[str, Any]:
+        """Empty before it is first set."""
+        return self._conditions.get(condition, {})
+
     def is_true(self, condition: Condition) -> bool:
         found = self._conditions.get(condition)
         return found is not None and found["status"] == "True"
@@ -42,11 +52,6 @@ class StatusBuilder:
 
     def message(self, condition: Condition) -> str:
         return str(self._conditions.get(condition, {}).get("message", ""))
-
-    def since(self, condition: Condition) -> str | None:
-        """The condition's lastTransitionTime."""
-        found = self._conditions.get(condition)
-        return found["lastTransitionTime"] if found else None
 
     @property
     def finished(self) -> bool:

@@ -30,8 +30,7 @@ def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
     known = _begun(status, snapshot.job.get("status") or {}, now)
     pod = chief_pod(status, snapshot)
     ledger = ledger_of(pod, snapshot) if pod is not None else None
-    if pod is not None and known is not None and known["how"] == "Pods":
-        known = _with_new_pod(known, pod, ledger)
+    known = _with_new_pod(known, pod, ledger)
     if ledger is not None and {"failed", "started"} <= ledger.marks.keys():
         told = _in_place(ledger)
         if known is None or not _is_older(told, known):
@@ -49,8 +48,12 @@ def _begun(status: Object, old: Mapping[str, Any], now: datetime) -> Mapping[str
     return {"how": "Pods", "failed": timestamp(min(failed, now)), "detected": timestamp(now)}
 
 
-def _with_new_pod(known: Mapping[str, Any], pod: Pod, ledger: TrainerLedger | None) -> Mapping[str, Any]:
+def _with_new_pod(
+    known: Mapping[str, Any] | None, pod: Pod | None, ledger: TrainerLedger | None
+) -> Mapping[str, Any] | None:
     """With what the chief's pod shows, if it was created after the failure."""
+    if pod is None or known is None or known["how"] != "Pods":
+        return known
     if not pod.created_at or moment(pod.created_at) < moment(known["failed"]) or "stepped" in known:
         return known
     if "created" in known and known["created"] != pod.created_at:

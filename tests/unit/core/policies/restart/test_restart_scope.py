@@ -56,7 +56,7 @@ def predicting(**parts: Any) -> JobSpec:
 def test_a_worker_that_predicts_starts_again_alone_and_the_others_go_on() -> None:
     worker = (Role.WORKER, 1)
     assert predicting().restarts_alone
-    assert restart_scope.others_keep_running(predicting(), frozenset({worker}))
+    assert predicting().runs_on_without({worker[0]})
     assert not predicting(run={"restartScope": "Gang"}).restarts_alone
 
 
@@ -109,7 +109,7 @@ def test_workers_that_may_still_read_their_data_run_on_when_the_chief_starts_aga
 
 def test_training_goes_on_without_workers_only() -> None:
     spec = make.parsed(make.job("ParameterServer", worker=3, ps=2))
-    assert restart_scope.others_keep_running(spec, frozenset({(Role.WORKER, 0), (Role.WORKER, 2)}))
-    assert not restart_scope.others_keep_running(spec, frozenset({(Role.WORKER, 0), (Role.CHIEF, 0)}))
+    assert spec.runs_on_without({Role.WORKER})
+    assert not spec.runs_on_without({Role.WORKER, Role.CHIEF})
     custom = make.parsed(make.job("Custom", run={"restartScope": "Replica"}))
-    assert not restart_scope.others_keep_running(custom, frozenset({(Role.WORKER, 0)})), "nothing is known of it"
+    assert not custom.runs_on_without({Role.WORKER}), "nothing is known of it"

@@ -81,7 +81,7 @@ def delay(tries: int, *, disrupted: bool, seed: str) -> timedelta:
 
 def _reset_if_stable(builder: StatusBuilder) -> None:
     """Resets the counters of what came in a row, once the job has been Running for STABLE_AFTER."""
-    since = builder.since(Condition.RUNNING)
+    since = builder.condition(Condition.RUNNING).get("lastTransitionTime")
     if builder.is_true(Condition.RUNNING) and since is not None and builder.now - moment(since) >= STABLE_AFTER:
         builder.put("consecutiveFailures", None)
         builder.put("consecutiveDisruptions", None)

@@ -23,8 +23,20 @@ from tfgpujob.core.policies import finished, start
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods, replace_attempt
 from tfgpujob.core.policies.restart import backoff_limit
 from tfgpujob.core.policies.restart.failure import PEER_FAILURE, STOPPED, Cause, Failure, root_cause
-from tfgpujob.core.policies.restart.replica import restart_with
+from tfgpujob.core.policies.restart.replica import restart_replicas, restart_with
 from tfgpujob.names import Condition, Reason, Role
+
+
+def restart_after(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome:
+    """After these failures: a restart of replicas or of the gang, or the job has failed."""
+    if ctx.spec.restarts_alone and ctx.created:
+        restarted = restart_replicas(ctx, found)
+    elif replaceable(ctx, found):
+        restarted = replace_lost(ctx, found)
+    else:
+        cause = root_cause(found)
+        restarted = restart_gang(ctx, cause, counted=follows(ctx, cause))
+    return restarted or finished.finish(ctx.snapshot, ctx.builder, ctx.spec.run_policy)
 
 
 def restart_gang(ctx: ReconcileContext, failure: Failure, *, counted: bool = False) -> Outcome | None:
@@ -42,7 +54,7 @@ def restart_gang(ctx: ReconcileContext, failure: Failure, *, counted: bool = Fal
     reason = Reason.DISRUPTED if counted or failure.cause is Cause.DISRUPTION else Reason.RETRYABLE_FAILURE
     builder.put("lastFailure", last_failure)
     # A new attempt takes the defaults of this release, unless the spec was edited: then its pods stay as they were.
-    plan = ctx.plan if ctx.edited else ctx.next_plan(keeps_limit=grows(ctx.seen))
+    plan = ctx.plan if ctx.edited else ctx.next_plan(keeps_limit=grows(ctx))
     start.next_attempt(builder, plan, not_before=builder.now + delay if delay else None)
     message = f"{failure}; all replicas start again."
     start.report_restarting(builder, reason, message)
@@ -80,9 +92,9 @@ def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | N
         return None
     builder.put("lastFailure", last_failure)
     # A pod that only looks for room would take the place of the lost one: it has waited for longer.
-    ctx = ctx.with_members(ctx.members.resized(ctx.members.workers))
-    builder.put("plan", ctx.plan.to_status())
-    ctx = replace(ctx, observed=observe_pods(ctx.snapshot, builder.fields))
+    plan = replace(ctx.plan, members=ctx.members.resized(ctx.members.workers))
+    builder.put("plan", plan.to_status())
+    ctx = replace(ctx, plan=plan, observed=observe_pods(ctx.snapshot, builder.fields))
     lost = frozenset(failure.replica for failure in found)
     names = ", ".join(ctx.observed.name(replica) for replica in sorted(lost))
     message = f"{cause}; what starts again: {names}. The others keep their pods, and train on or wait there."

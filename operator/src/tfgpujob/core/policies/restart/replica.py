@@ -113,7 +113,7 @@ def _restart(
     # What the API server refused before is created again together with them, and delays nobody meanwhile.
     ctx.builder.put("retry", None)
     required = replicas & {*ctx.members.required}
-    if any(not restart_scope.others_keep_running(ctx.spec, frozenset({r})) for r in required):
+    if any(not ctx.spec.runs_on_without({role}) for role, _ in required):
         ctx.builder.put("attemptStartTime", timestamp(ctx.now + longest))
     status = ctx.builder.build()
     return Outcome(
@@ -165,7 +165,7 @@ def _put_records(ctx: ReconcileContext, records: dict[ReplicaId, RestartRecord])
 def _set_conditions(ctx: ReconcileContext, cause: Failure, replicas: frozenset[ReplicaId], message: str) -> None:
     builder = ctx.builder
     reason = Reason.DISRUPTED if cause.cause is Cause.DISRUPTION else Reason.RETRYABLE_FAILURE
-    if restart_scope.others_keep_running(ctx.spec, replicas):
+    if ctx.spec.runs_on_without({role for role, _ in replicas}):
         if builder.is_true(Condition.RUNNING):
             builder.set(Condition.RUNNING, True, Reason.REPLICA_RESTARTING, message)
         return

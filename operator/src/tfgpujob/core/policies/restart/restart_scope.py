@@ -27,11 +27,6 @@ _STARTING = "StartupDeadline"
 """The trainer's word in its termination message for a start that took too long: a worker may still be reading data."""
 
 
-def others_keep_running(spec: JobSpec, replicas: frozenset[ReplicaId]) -> bool:
-    """Whether the rest of the job makes progress while these replicas restart."""
-    return spec.predicts or all(role in spec.traits.runs_on_without for role, _ in replicas)
-
-
 def independent_failures(spec: JobSpec, failures: Sequence[Failure]) -> list[Failure]:
     """Without those that follow from another: a chief always fails when a parameter server does, and a worker ends its
     process for the sake of either (exit code 160)."""
