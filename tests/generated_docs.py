@@ -1,6 +1,7 @@
 """Tables of the documentation that are made from the code: `python -m tests.generated_docs --write`.
 
 docs/architecture.md        the chain of policies, from `core/attempt.py`
+docs/design/membership.md   the changes of members, from `core/membership/changes.py`
 docs/adr/README.md          the list of decision records, from their titles
 docs/reference/conditions.md   which function sets which condition with which reason, read from the core's source
 """
@@ -16,13 +17,18 @@ from pathlib import Path
 
 import tfgpujob.core
 from tfgpujob.core import attempt
+from tfgpujob.core.membership.changes import ADJUST, RESIZE
+from tfgpujob.core.observed.members import Kind
 from tfgpujob.names import Condition, Reason
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = Path(tfgpujob.core.__path__[0])
 ARCHITECTURE, CONDITIONS = "docs/architecture.md", "docs/reference/conditions.md"
+MEMBERSHIP = "docs/design/membership.md"
 DECISIONS = "docs/adr/README.md"
-BEGIN, END = "<!-- the chain of policies, from `make crds` -->\n", "<!-- end -->\n"
+CHAIN = "<!-- the chain of policies, from `make crds` -->\n"
+CHANGES = "<!-- the changes of members, from `make crds` -->\n"
+END = "<!-- end -->\n"
 
 HEAD = """# Conditions and reasons
 
@@ -45,13 +51,28 @@ Why things are as they are, one page each, in the order in which they were decid
 
 def files() -> dict[str, str]:
     """What is generated, by path below the repository's root."""
-    before, _, rest = (ROOT / ARCHITECTURE).read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
     return {
-        ARCHITECTURE: f"{before}{BEGIN}{chain()}{END}{after}",
+        ARCHITECTURE: _with_table(ARCHITECTURE, CHAIN, chain()),
+        MEMBERSHIP: _with_table(MEMBERSHIP, CHANGES, changes_of_members()),
         CONDITIONS: f"{HEAD}{conditions()}",
         DECISIONS: f"{ABOUT_DECISIONS}{decisions()}",
     }
+
+
+def _with_table(page: str, begin: str, table: str) -> str:
+    before, _, rest = (ROOT / page).read_text().partition(begin)
+    return f"{before}{begin}{table}{END}{rest.partition(END)[2]}"
+
+
+def changes_of_members() -> str:
+    """A row for each change, in the order in which they are tried."""
+    rows = ["| | change | of | when | then |", "|---|---|---|---|---|"]
+    for link, changes in (("running attempt", ADJUST), ("another number", RESIZE)):
+        for row in changes:
+            name = row.decide.__name__.removeprefix("_").replace("_", " ")
+            kinds = "any" if {*row.kinds} == {*Kind} else ", ".join(row.kinds)
+            rows.append(f"| {link} | {name} | {kinds} | {row.when} | {row.then} |")
+    return "\n".join(rows) + "\n"
 
 
 def decisions() -> str:

@@ -386,7 +386,7 @@ _GANG: Final = (Kind.GANG,)
 _INDEPENDENT: Final = (Kind.BESIDE_SERVERS, Kind.SHARED_PARTS)
 ADJUST: Final = (
     Row(_trains_without, _GANG, "its leader trains without workers whose loss is counted, or with one of them "
-        "again", "record whom it trains without; who has joined and is lost again is waited for"),
+        "again", "record these as absent; a worker that has joined and is lost again is waited for"),
     Row(_scale, _INDEPENDENT, "`replicas` was edited", "record the number: pods are created or deleted by it"),
     Row(_take_in, _INDEPENDENT, "a worker has been up for 60 s", "the job needs it from now on"),
     Row(_start_without, _INDEPENDENT, "a start: some have no node after shrinkAfterSeconds, minReplicas or more "
@@ -398,7 +398,8 @@ ADJUST: Final = (
         "the workers before it join without it"),
     Row(_probe, _GANG, "it is limited: growAfterSeconds have passed, and all pods that look for room have a node",
         "create one pod more, which looks for room"),
-    Row(_join_those_that_fit, _GANG, "it is limited: the next pod finds no node, or none is asked for",
+    Row(_join_those_that_fit, _GANG, "it is limited: pods that look for room have a node, and the next one "
+        "finds none or is not asked for",
         "resize by those that have one"),
 )  # fmt: skip
 RESIZE: Final = (

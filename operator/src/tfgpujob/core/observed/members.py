@@ -1,6 +1,6 @@
 """Who is in a job: the pods that an attempt is to have, which of them it needs, and which are to join or to leave.
 
-One value, whose answers are computed once; status.plan records what they follow from.
+One value, whose answers are computed once; status.plan records what they follow from (docs/design/membership.md).
 """
 
 from __future__ import annotations
