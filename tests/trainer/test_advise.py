@@ -216,7 +216,7 @@ def test_a_number_between_is_measured_too_by_its_largest_part(tmp_path, monkeypa
         (["--workers", "4", "--bandwidth", "10", "--log", "log"], {}, "one of the two"),
         (["--workers", "4", "--efficiency", "0"], {}, "percent"),
         (["--workers", "4", "--log", "nowhere"], {}, "cannot be read"),
-        (["--workers", "4", "--log", "log"], {}, "tells of no all-reduce"),
+        (["--workers", "4", "--log", "log"], {}, "has no all-reduce"),
         (["--workers", "4", "--log", "cut"], {}, "cannot be read"),
         (["--workers", "4"], {"mode": "predict", "predict": {"model": "m.keras"}}, "that trains"),
     ],

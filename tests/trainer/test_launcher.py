@@ -178,7 +178,7 @@ def test_a_drain_is_no_end_and_the_next_round_has_another_number(capsys):
 def test_who_has_no_part_in_the_next_round_ends_as_stopped():
     processes: list[Any] = [Process("worker-1")]
     end, _ = launcher.run(lambda _: processes, Told(Drain(0), Leave(1)))
-    assert (end.code, end.message) == (143, "left the gang, which goes on with fewer workers")
+    assert (end.code, end.message) == (143, "left the gang, which continues with fewer workers")
 
 
 def test_who_joins_starts_nothing_before_its_first_round():

@@ -58,7 +58,7 @@ def test_each_round_has_a_process_a_tf_config_and_a_folder_of_its_own(tmp_path):
         (tmp_path / "done").touch()
         assert tasks[0].wait() == 0
     assert [rounds(task) for task in tasks] == [["0 of 2", "1 of 3", "2 of 1"], ["0 of 2", "1 of 3"], ["1 of 3"]]
-    assert all("left the gang, which goes on with fewer workers" in task.log for task in tasks[1:])
+    assert all("left the gang, which continues with fewer workers" in task.log for task in tasks[1:])
     assert (tasks[0].ended["code"], tasks[0].ended["cause"]) == (0, "Completed")
     assert tasks[0].ended.get("inPlaceRestarts", 0) == 0
 

@@ -173,7 +173,7 @@ def test_whoever_dies_comes_back(launch):
     job.kill("ps-0")
     assert first.wait() == 160, job.logs()
     assert first.ended["inPlaceRestarts"] == 3
-    assert "not started again in place: chief-0 lost somebody, and ps-0 can't be heard" in first.log
+    assert "not started again in place: chief-0 lost a peer, and ps-0 can't be heard" in first.log
     job.start("ps-0")
     job.start("chief-0")
     seconds_until(lambda: steps(job) > 0, job)

@@ -124,5 +124,5 @@ def test_a_process_that_is_lost_before_it_forks_again_is_done_without(capfd):
         warm.close()
         assert warm.spawn(arguments, environment, streams).wait(scaled(60)) == 2
     printed = capfd.readouterr()
-    assert "is lost: the next one imports it anew" in printed.out
+    assert "is lost: the next one imports it again" in printed.out
     assert printed.err == "", "TensorFlow's import is quiet"

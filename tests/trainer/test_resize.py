@@ -245,7 +245,7 @@ def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_ru
         assert elastic.gang("without") == []
         elastic.resize(1)
         assert [task.wait() for task in tasks] == [0, 143, 143], "\n".join(task.log for task in tasks)
-    assert all("left the gang, which goes on with fewer workers" in task.log for task in tasks[1:])
+    assert all("left the gang, which continues with fewer workers" in task.log for task in tasks[1:])
     assert tasks[0].ended.get("inPlaceRestarts", 0) == 0
     assert len(set(resumed(tasks[0]))) == 4, tasks[0].log
     assert "round 2 has 2 workers, without worker-1" in tasks[1].log

@@ -108,8 +108,8 @@ def said(count: int, **spec: Any) -> str:
             2,
             {**PREDICT, "replicaSpecs": {"worker": WORKERS}, "runPolicy": POLICY},
             (
-                "After 30s it predicts with 2 of 4 workers. Each takes the next part that nobody has, so that the rows "
-                "are the same."
+                "After 30s it predicts with 2 of 4 workers. Each takes the next part that no other has, so that the "
+                "rows are the same."
             ),
         ),
         (

@@ -47,7 +47,7 @@ def test_the_pod_looks_where_scripts_write_and_then_in_the_output(path: str, pla
 def test_files_that_are_in_the_pod_alone_are_refused_with_the_reason() -> None:
     with pytest.raises(TensorBoardError) as refused:
         files_pod(started(trainer={**TRAINER, "output": {}}), "best.keras")
-    assert "is kept inside the pod curves-worker-0, where nobody else can read it" in str(refused.value)
+    assert "is kept inside the pod curves-worker-0, where no other pod can read it" in str(refused.value)
     assert "name a claim in spec.trainer.output.claim; while the pod is there: kubectl cp" in str(refused.value)
     assert "team/curves-worker-0:/output/files/best.keras best.keras" in str(refused.value)
 

@@ -75,7 +75,7 @@ def test_a_job_that_is_set_aside_says_so_before_that_it_runs() -> None:
 def test_somebody_else_looks_after_the_job() -> None:
     assert "spec.runPolicy.managedBy leaves it to a.b/c" in told(run_policy={"managedBy": "a.b/c"})
     assert "spec.managedBy leaves it to a.b/c" in told(spec={"managedBy": "a.b/c"})
-    assert "create it anew with that" in told(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
+    assert "create it again with that" in told(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
 
 
 def test_a_job_that_runs_in_another_cluster() -> None:

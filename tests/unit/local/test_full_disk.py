@@ -75,7 +75,7 @@ def test_a_job_goes_on_when_its_disk_is_full_and_its_log_when_it_is_not(disk: Pa
     until(lambda: "bytes are missing here: the disk was full" in log(disk))
     (tmp_path / "enough").touch()
     assert run.end() == Exit.OK, run.said()
-    assert "worker-0.log goes on; " in run.said()
+    assert "worker-0.log continues; " in run.said()
     assert run.said().count("the job continues") == 1
     assert "the end" in log(disk)
     assert "try succeeded" in run.said()
@@ -89,7 +89,7 @@ def test_a_run_is_stopped_while_its_disk_is_full(disk: Path) -> None:
     ballast = fill(disk)
     run.process.send_signal(signal.SIGINT)
     assert run.end() == Exit.INTERRUPTED, run.said()
-    assert "runs/try: No space left on device; what the run has come to is not written down" in run.said()
+    assert "runs/try: No space left on device; the state of the run is not saved" in run.said()
     ballast.unlink()
     again = subprocess.run(
         [sys.executable, "-m", "tfgpujob.cli", "run", "job.yaml", "--local", "--resume", "--", "true"],

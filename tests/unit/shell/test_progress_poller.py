@@ -195,7 +195,7 @@ def test_a_status_that_nobody_can_read_keeps_nobody_from_the_others(caplog: pyte
     jobs.store.put(Kind.JOB, {**broken, "metadata": {**broken["metadata"], "resourceVersion": "99"}, "status": status})
     jobs.run(61)
     assert {key.namespace for key in jobs.changed} == {"ns-1"}
-    assert "cannot tell whom to ask" in caplog.text
+    assert "cannot find the pod to ask" in caplog.text
 
 
 def test_what_a_pod_told_goes_with_it() -> None:

@@ -166,7 +166,7 @@ def test_a_status_that_nobody_can_read_keeps_nobody_from_the_others(caplog: pyte
     metadata = {**broken["metadata"], "resourceVersion": "99"}
     gangs.store.put(Kind.JOB, {**broken, "metadata": metadata, "status": status})
     gangs.run(2)
-    assert "cannot tell whom to ask" in caplog.text
+    assert "cannot find the pod to ask" in caplog.text
     assert set(gangs.changed) == {Key("ns-1", "train")}
 
 

@@ -164,7 +164,7 @@ def _columns() -> list[dict[str, Any]]:
             "name": "Percent",
             "type": "integer",
             "jsonPath": ".status.progress.percent",
-            "description": "Share of the training steps that is done, as the bundled trainer tells it.",
+            "description": "Share of the training steps that are done, as reported by the bundled trainer.",
         },
         {
             "name": "Restarts",

@@ -142,7 +142,10 @@ def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     """What an elastic job does when capacity is missing."""
     if plan.members.spares:
         pods = counted(plan.members.spares, "spare pod more", "spare pods more")
-        yield "start", f"Nobody waits for {pods}, which hold their GPUs beside the others (runPolicy.spares)."
+        yield (
+            "start",
+            f"The start does not wait for {pods}, which hold their GPUs beside the others (runPolicy.spares).",
+        )
     policy = spec.run_policy.elastic_policy
     if policy is None or not spec.elastic:
         return
@@ -173,7 +176,7 @@ def _preparation(trainer: TrainerSpec) -> Iterator[tuple[str, str]]:
 def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.predicts:
         workers = counted(plan.counts[Role.WORKER], "worker")
-        how = "each of which takes the next part that nobody has" if spec.shares_parts else "each on its own"
+        how = "each of which takes the next part that no other has" if spec.shares_parts else "each on its own"
         yield "work", f"The rows of data('predict') are shared among {workers}, {how}."
     elif trainer.global_batch_size is None:
         says = f"{trainer.entrypoint} says how long it trains and how many examples a step takes"
@@ -240,7 +243,7 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         yield "failure", "What a worker that fails, or is lost, has begun is done by the others."
     if in_place.replaces_lost_workers(spec, plan):
         leader = "the chief's" if plan.members.chief[0] is Role.CHIEF else "worker 0's"
-        yield "failure", f"Of a worker's pod that is lost, that pod alone, but for {leader}; the others keep theirs."
+        yield "failure", f"After the loss of a worker's pod only that pod, except {leader}; the others keep theirs."
         if plan.members.spares:
             yield "failure", "A spare takes its place at once, and the pod that is created for it is a spare then."
     restarts = counted(spec.run_policy.backoff_limit, "restart is", "restarts are")

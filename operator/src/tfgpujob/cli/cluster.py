@@ -84,7 +84,7 @@ def _explained(error: ApiError) -> CliError:
     if error.code == 409:
         taken = error.reason == "AlreadyExists"
         way = "replace it with submit --replace" if names.PLURAL in message else "delete it first"
-        fix = f"{way}, or choose another name" if taken else "somebody else was faster: look at it first"
+        fix = f"{way}, or choose another name" if taken else "it was changed at the same time: look at it first"
         return CliError(message, fix, Exit.USAGE)
     if error.code in {400, 422}:
         return CliError(_UNCHECKED.sub("", message), "correct it", Exit.USAGE)

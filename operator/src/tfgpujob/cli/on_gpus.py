@@ -64,7 +64,7 @@ def _shares(spec: JobSpec, wanted: int, fit: int) -> Iterator[str]:
     if trainer is None or trainer.global_batch_size is None or worker is None:
         return
     if spec.predicts:
-        yield "Each takes the next part that nobody has, so that the rows are the same."
+        yield "Each takes the next part that no other has, so that the rows are the same."
         return
     if spec.traits.work is Work.SYNCHRONOUS:
         of_a_worker = max(1, gpus(spec, Role.WORKER, worker), processes(spec, Role.WORKER, worker))

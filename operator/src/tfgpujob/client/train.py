@@ -22,7 +22,7 @@ from tfgpujob.kubectl_yaml import Dumper
 
 _RUNS: Final = "runs"
 _FILE: Final = "{name}.py"
-_OURS: Final = "# Written by tfgpujob.client.train, anew for each run.\n"
+_OURS: Final = "# Written by tfgpujob.client.train, again for each run.\n"
 
 
 def train(

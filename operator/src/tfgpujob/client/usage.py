@@ -95,7 +95,7 @@ async def _measured(connection: Connection, job: Job) -> tuple[Mapping[str, Sequ
 async def _reports(connection: Connection, job: Job, pods: Sequence[Pod]) -> tuple[Mapping[str, Report], str]:
     """The progress reports, by the pod's uid, or why there are none."""
     if job.spec.trainer is None:
-        return {}, "step and GPU memory: only the bundled trainer (spec.trainer) tells them"
+        return {}, "step and GPU memory: only the bundled trainer (spec.trainer) reports them"
     running = [pod for pod in pods if pod.phase == "Running" and not has_ended(pod) and pod.role != names.Role.PS]
     answers = await gather_bounded(_get_progress(connection, job.namespace, pod) for pod in running)
     reports = {pod.uid: found for pod, found in zip(running, answers, strict=True) if isinstance(found, Report)}

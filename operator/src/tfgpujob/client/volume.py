@@ -23,7 +23,7 @@ def volume_of(writer: Object, directory: str, *, bundled: bool, copy: str) -> tu
     copy = f"kubectl cp -c {names.CONTAINER} {pod}:{directory} {copy}"
     if "emptyDir" in volume:
         claim = "name a claim in spec.trainer.output.claim" if bundled else f"mount a claim at {directory}"
-        problem = f"{directory} is kept inside the pod {metadata['name']}, where nobody else can read it"
+        problem = f"{directory} is kept inside the pod {metadata['name']}, where no other pod can read it"
         raise TensorBoardError(problem, f"{claim}; while the pod is there: {copy}")
     try:
         path = _sub_path(mount, environment(writer, container))

@@ -40,7 +40,7 @@ def convert_template(source: Part, resource: str | None) -> tuple[dict[str, Any]
     if kept:
         template["metadata"] = copy.deepcopy(kept)
     if _POD_GROUP in _mapping(kept.get("annotations")):
-        text = "is kept; the TFJob operator made the PodGroup that it names, and nobody does here"
+        text = "is kept; the TFJob operator created the PodGroup that it names; this operator does not"
         metadata.note(Effect.CHANGED, f"annotations[{_POD_GROUP}]", text)
     pod = source.part("spec")
     pod.drop("the replica's own restartPolicy says when it starts again", "restartPolicy")

@@ -93,9 +93,9 @@ def _unseen(facts: Facts) -> Verdict | None:
     dispatched = is_dispatched(facts.job)
     if manager and not dispatched and facts.condition(Condition.ACCEPTED).get("status") != "False":
         text = f"{field} leaves it to {manager}: the tfgpu operator does not touch it."
-        step = f"Look at what {manager} says, or create it anew without managedBy."
+        step = f"Look at what {manager} says, or create it again without managedBy."
         if manager == MULTIKUEUE:
-            step = "MultiKueue reads spec.managedBy alone: create it anew with that."
+            step = "MultiKueue reads spec.managedBy alone: create it again with that."
         return Verdict(_phase(facts), text, (step,))
     if facts.status.get("conditions"):
         return None
@@ -141,7 +141,7 @@ def _set_aside(facts: Facts) -> Verdict | None:
 
 
 def _running(facts: Facts) -> str:
-    return " (its pods go on)" if any(pod.phase == "Running" for pod in facts.pods) else ""
+    return " (its pods continue)" if any(pod.phase == "Running" for pod in facts.pods) else ""
 
 
 def _refused(facts: Facts) -> Verdict | None:

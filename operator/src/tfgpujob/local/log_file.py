@@ -43,5 +43,5 @@ class LogFile:
             self._lost += len(data) - max(0, written - len(note))
             return
         if note:
-            self._say(f"{shown(self._path)} goes on; {self._lost} bytes are missing in it")
+            self._say(f"{shown(self._path)} continues; {self._lost} bytes are missing in it")
             self._lost = 0

@@ -176,7 +176,7 @@ class Session:
             self._folder.keep(job)
         except OSError as error:
             if not self._unkept:
-                what = "what the run has come to is not written down, so --resume would go on from before"
+                what = "the state of the run is not saved, so --resume would continue from an earlier one"
                 self._screen.say(f"{self._folder.shown()}: {error.strerror}; {what}", "yellow")
             self._unkept = True
         else:

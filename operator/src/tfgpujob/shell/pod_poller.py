@@ -39,7 +39,7 @@ class PodPoller:
             snapshot = self._store.snapshot(key)
             return target(snapshot) if snapshot is not None else None
         except Exception:
-            logger.exception("cannot tell whom to ask", extra=self._about(key))
+            logger.exception("cannot find the pod to ask", extra=self._about(key))
             return None
 
     @asynccontextmanager

@@ -88,7 +88,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
 
     progress_seconds = number("PROGRESS_SECONDS", 30, least=0)
     if 0 < progress_seconds < _LEAST_PROGRESS_SECONDS:
-        raise SettingsError(f"PROGRESS_SECONDS is {progress_seconds}: set it to 15 or more, or to 0 to ask nobody")
+        raise SettingsError(
+            f"PROGRESS_SECONDS is {progress_seconds}: set it to 15 or more, or to 0 to turn polling off"
+        )
     namespace_selector = text("WATCH_NAMESPACE_SELECTOR", "")
     if namespace_selector and _items(environment, "WATCH_NAMESPACES"):
         raise SettingsError("WATCH_NAMESPACES and WATCH_NAMESPACE_SELECTOR are both set: leave one of them out")

@@ -234,5 +234,5 @@ def _commands(seen: Seen, facts: Facts) -> Sequence[tuple[str, str]]:
     if facts.is_true(Condition.FINISHED):
         return [*known, ("Start it again", f"tfgpu restart {where}")]
     wanted = (facts.spec.get("runPolicy") or {}).get("suspend")
-    change = ("Go on", f"tfgpu resume {where}") if wanted else ("Stop it at a checkpoint", f"tfgpu suspend {where}")
+    change = ("Resume it", f"tfgpu resume {where}") if wanted else ("Stop it at a checkpoint", f"tfgpu suspend {where}")
     return [*known, change]

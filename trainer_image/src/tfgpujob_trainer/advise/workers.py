@@ -101,7 +101,7 @@ def _read(path: Path) -> str:
             f"--log cannot be read: {error}", "save a worker's: tfgpu logs JOB --index 1 --no-prefix --json"
         ) from error
     if found is None:
-        raise ConfigError(f"{path} tells of no all-reduce", "take the log of a run of this job with several workers")
+        raise ConfigError(f"{path} has no all-reduce", "take the log of a run of this job with several workers")
     return log
 
 

@@ -176,7 +176,7 @@ class CheckpointManager:
         rate = self._rates.get(self._names[place(name)])
         if rate is None or state["learningRates"].get(name) == rate:
             return False
-        self._say(f"{name} was {state['learningRates'].get(name)}, goes on with {rate}")
+        self._say(f"{name} was {state['learningRates'].get(name)}, continues with {rate}")
         return True
 
 

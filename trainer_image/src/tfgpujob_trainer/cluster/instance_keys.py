@@ -54,7 +54,7 @@ class InstanceKeys:
                 first = self._free[by_rows]
                 self._free[by_rows] = after = first + width * _KEYS_EACH
                 if after > (_LIMIT if by_rows else _FIRST_DYNAMIC):
-                    raise RuntimeError("a model with so many different collectives has too few instance keys")
+                    raise RuntimeError("the model has too many different collectives for the instance keys")
                 cycle = self._cycles[signature] = itertools.cycle(range(first, after, width))
             return next(cycle)
 

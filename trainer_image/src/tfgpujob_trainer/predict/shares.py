@@ -194,7 +194,7 @@ class SharedParts:
 
     def describe(self) -> str:
         """The number of parts that are left for any worker."""
-        return f"{self.before} of them already there, and worker-{self._index} takes the next that nobody has"
+        return f"{self.before} of them already there, and worker-{self._index} takes the next that no other has"
 
 
 def share_of(results: Results, parts: Sequence[Part], *, index: int, replicas: int, shared: bool) -> Share:

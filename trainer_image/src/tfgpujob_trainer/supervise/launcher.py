@@ -36,7 +36,7 @@ _NEVER_JOINED = Outcome(
     fix="see the other workers' last lines; this end is retried",
 )
 _STOPPED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before it joined the gang")
-_LEFT = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="left the gang, which goes on with fewer workers")
+_LEFT = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="left the gang, which continues with fewer workers")
 _NONE_YET = Start(-1, resizes=-1)
 """The round of a pod that has not joined yet."""
 _STRAGGLERS_SECONDS = 60.0

@@ -32,7 +32,7 @@ _UNHEEDED = Outcome(
     code=ExitCode.STOPPED,
     cause="Stopped",
     message="the program was ended at once: it does nothing when it is asked to stop",
-    fix="import tfgpujob_trainer for should_stop() and checkpoint(), to go on from where it was",
+    fix="import tfgpujob_trainer for should_stop() and checkpoint(), to continue from where it was",
 )
 _ENDED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="the program was ended by the SIGTERM that stops it")
 """Python handles no signal while it exits, and another worker may have had the program stop before."""

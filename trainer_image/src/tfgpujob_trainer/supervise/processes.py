@@ -153,7 +153,7 @@ class WarmProcess:
             self._changed.wait_for(lambda: self._answers or self._lost)
             if self._answers:
                 return self._forks[self._answers.pop()]
-        self._say("the process that had imported TensorFlow is lost: the next one imports it anew")
+        self._say("the process that had imported TensorFlow is lost: the next one imports it again")
         return fresh(arguments, environment, streams)
 
     def wait_until_ready(self) -> None:

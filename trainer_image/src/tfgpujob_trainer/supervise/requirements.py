@@ -192,7 +192,7 @@ def _refusal(said: str, code: int) -> TrainerError:
         return ConfigError(f"trainer.requirements contradict what there is: {what[:600]}", fix)
     if "DO NOT MATCH THE HASHES" in said or "require-hashes" in said or "Hashes are required" in said:
         detail = " ".join(lines[lines.index(next(line for line in lines if "hash" in line.lower())) :][:6])
-        return ConfigError(f"trainer.requirements: {detail[:500]}", "lock them anew, for instance with pip-compile")
+        return ConfigError(f"trainer.requirements: {detail[:500]}", "lock them again, for instance with pip-compile")
     if "No space left on device" in said:
         full = next(line for line in lines if "No space left" in line)
         return _DiskFullError(f"trainer.requirements: {full[:400]}", "ask for a larger volume")

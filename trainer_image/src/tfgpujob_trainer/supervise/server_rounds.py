@@ -119,7 +119,7 @@ class ServerRounds:
             return {}
         if self._decided:
             return self._start()
-        return self._give_up(f"{self.chief} lost somebody, and no parameter server has failed")
+        return self._give_up(f"{self.chief} lost a peer, and no parameter server has failed")
 
     def _server_ended(self, member: str, round_: int, now: float) -> Commands:
         self._lost[member] = round_
@@ -145,7 +145,7 @@ class ServerRounds:
         if not lost_somebody or self._lost:
             return self._again(end, now)
         if missing := sorted(self.servers - self._here):
-            return self._give_up(f"{self.chief} lost somebody, and {', '.join(missing)} can't be heard")
+            return self._give_up(f"{self.chief} lost a peer, and {', '.join(missing)} can't be heard")
         self._ended, self._since = end, now
         return {}
 

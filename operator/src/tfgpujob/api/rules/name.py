@@ -10,7 +10,9 @@ from tfgpujob.api.rules.rule import Cel, NameRule
 from tfgpujob.names import MAX_NAME_LENGTH, NAME, NAME_PATTERN
 
 _FIELD = "metadata.name"
-_START_WITH = "start with a lower-case letter, go on with lower-case letters, digits and -, end with a letter or digit"
+_START_WITH = (
+    "begin with a lower-case letter, then use lower-case letters, digits and -, and end with a letter or digit"
+)
 
 
 def _present(metadata: Mapping[str, Any]) -> Iterator[Invalid]:

@@ -11,7 +11,7 @@ from tfgpujob.api.run_policy import Recovery
 from tfgpujob.names import CONTAINER, SUPERVISE, Role
 
 _NOT_TOLD = (
-    "is not InPlace, by which a program of one's own says that it stops after a step when it is told to, and goes on "
+    "is not InPlace, by which a program of one's own declares that it stops after a step on request, and continues "
     "with another number of workers"
 )
 _SAY_SO = "set it to InPlace if yours does (docs/own-loops.md), or remove minReplicas and maxReplicas"

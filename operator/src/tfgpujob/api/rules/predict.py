@@ -82,7 +82,7 @@ def _elastic_output(job: Job) -> Iterator[Invalid]:
     if template is None or not _is_mounted(template, trainer.output.directory):
         yield Invalid(
             "spec.trainer.output",
-            "names no place that all workers have: who comes, or goes on, finds there what the others have written",
+            "names no place that all workers share: each worker reads there what the others have written",
             f"set output.claim, or output.store, or mount a volume that they share at {trainer.output.directory}, or "
             "remove minReplicas and maxReplicas",
         )

@@ -23,7 +23,7 @@ _RESIZABLE = having(lambda traits: traits.resizable)
 _PREDICTING = having(lambda traits: traits.trainer_predicts and not traits.one_worker)
 _OWN_PROGRAM = having(lambda traits: traits.work is Work.OWN_PROGRAM)
 _ONLY_RESIZABLE = (
-    f"only training under {listed(_RESIZABLE, 'or')} with spec.trainer goes on with another number of workers, "
+    f"only training under {listed(_RESIZABLE, 'or')} with spec.trainer can continue with another number of workers, "
     f"under {listed(_PREDICTING, 'or')} with trainer.mode predict, and programs of one's own under "
     f"{listed(WITH_LEADER, 'or')}"
 )

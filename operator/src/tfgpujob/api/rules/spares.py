@@ -17,7 +17,7 @@ WITH_LEADER = having(lambda traits: traits.resizable and not traits.workers_come
 """Strategies under which the workers are a gang with a leader, which takes another number of them."""
 _GANG = (Role.CHIEF, Role.WORKER)
 _ONLY_TRAINING = f"only training under {listed(WITH_LEADER, 'or')} with spec.trainer has spares"
-_ONLY_IN_PLACE = "a spare takes the place of a worker only in a gang that recovers in place"
+_ONLY_IN_PLACE = "a spare replaces a worker only in a gang that recovers in place"
 _RIGID = "an elastic job trains on with fewer workers, and has no spares"
 _LED = "the pod that leads can't be replaced by a spare, and there is no other"
 _REMOVE = "remove spares"

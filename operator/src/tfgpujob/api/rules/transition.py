@@ -17,7 +17,7 @@ def _manager(version: str) -> str:
 
 
 MANAGED_BY: Final = (
-    "can't be changed: two controllers would have the same pods; restore it, or delete the job and create it anew"
+    "can't be changed: two controllers would have the same pods; restore it, or delete the job and create it again"
 )
 TRANSITIONS: Final = (
     Cel(at="spec", rule=f"{_manager('self')} == {_manager('oldSelf')}", field="managedBy", message=MANAGED_BY),

@@ -29,8 +29,8 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 
 @click.command()
 @click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
-@click.option("--workers", type=click.IntRange(min=1), help="Of a Python file's job. [default: 1]")
-@click.option("--gpus", type=click.IntRange(min=0), help="Of each worker of a Python file's job. [default: 1]")
+@click.option("--workers", type=click.IntRange(min=1), help="Workers of a Python file's job. [default: 1]")
+@click.option("--gpus", type=click.IntRange(min=0), help="GPUs of each worker of a Python file's job. [default: 1]")
 @click.option(
     "--free", type=click.IntRange(min=0), multiple=True, help="Say what it would do on this number of free GPUs."
 )

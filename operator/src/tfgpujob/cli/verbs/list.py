@@ -24,7 +24,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @click.command()
-@click.option("-A", "--all-namespaces", is_flag=True, help="Of the whole cluster.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="The jobs of all namespaces.")
 @click.option("--local", is_flag=True, help="The runs of this machine, in the folder runs.")
 @output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
 @cluster_options

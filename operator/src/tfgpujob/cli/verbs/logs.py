@@ -21,7 +21,7 @@ _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright
 
 @click.command()
 @job_name
-@click.option("-f", "--follow", is_flag=True, help="Go on, through restarts, until the job has finished.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs, through restarts, until the job has finished.")
 @click.option("--tail", type=click.IntRange(min=0), help="Begin with this number of lines of each replica.")
 @click.option("--role", type=click.Choice([str(role) for role in Role]), help="Only of this role.")
 @click.option("--index", type=click.IntRange(min=0), help="Only the replica of this index.")

@@ -34,7 +34,7 @@ def command(name: str, *, local: bool, directory: Path | None, context: str | No
             series = client.series(name)
     if not series:
         problem = f"no curves of {name} are known"
-        fix = "the bundled trainer tells them from its first progress line on, and as long as its pod is kept"
+        fix = "the bundled trainer reports them from its first progress line on, as long as its pod exists"
         raise CliError(problem, fix, Exit.NOT_FOUND)
     click.echo(plot(series, min(100, shutil.get_terminal_size().columns)))
 

@@ -33,8 +33,8 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 10
 @click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
 @click.argument("command_line", metavar="[-- ARG…|COMMAND…]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--local", is_flag=True, help="On this machine, without a cluster.")
-@click.option("--workers", type=click.IntRange(min=1), help="Of a Python file's job. [default: 1]")
-@click.option("--gpus", type=click.IntRange(min=0), help="Of each worker of a Python file's job. [default: 1]")
+@click.option("--workers", type=click.IntRange(min=1), help="Workers of a Python file's job. [default: 1]")
+@click.option("--gpus", type=click.IntRange(min=0), help="GPUs of each worker of a Python file's job. [default: 1]")
 @options.requirements
 @click.option("--resume", is_flag=True, help="Continue the run in the folder, from its last checkpoint.")
 @click.option("--fresh", is_flag=True, help="Start from the beginning; the run in the folder is renamed, not deleted.")

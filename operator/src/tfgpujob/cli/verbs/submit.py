@@ -36,14 +36,18 @@ _FOR_BOTH = {"file", "args", "replace", "dry_run", "context", "namespace"}
 @click.command()
 @click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
 @click.argument("args", metavar="[-- ARG…]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--name", help="Of a Python file's job. By default the file's.")
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Of a Python file's job.")
-@click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="Of each worker.")
+@click.option("--name", help="Name of a Python file's job. [default: the file's name]")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Workers of a Python file's job."
+)
+@click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="GPUs of each worker.")
 @click.option(
     "--strategy", type=click.Choice([str(s) for s in Strategy]), help="By default what workers and GPUs need."
 )
 @click.option("--batch", type=click.IntRange(min=1), help="Global batch size; a file with model() and data() needs it.")
-@click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Of a Python file's job.")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Epochs of a Python file's job."
+)
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="For model() and data(); may be repeated.")
 @click.option("--claim", metavar="NAME[/FOLDER]", help="PersistentVolumeClaim for checkpoints and the model.")
 @click.option(

@@ -29,7 +29,8 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @job_name
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0: any free one.")
 @click.option(
-    "--logdir", help="Of the events, as the job's pods see it. [default: tensorboard/ in the output directory]"
+    "--logdir",
+    help="Directory of the events, as the job's pods see it. [default: tensorboard/ in the output directory]",
 )
 @click.option("--image", help="With TensorBoard in it. [default: the job's own]")
 @click.option("--local", is_flag=True, help="On a run of this machine, without a cluster.")

@@ -29,7 +29,7 @@ _HEADERS = (*_REPLICA, "STEP", "STEP TIME", "OWN", "INPUT WAIT", "GPU MEMORY", "
 
 @click.command()
 @job_argument(required=False)
-@click.option("-A", "--all-namespaces", is_flag=True, help="Of the whole cluster.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="The jobs of all namespaces.")
 @click.option("--every", type=click.FloatRange(min=1), default=5, show_default=True, help="Seconds between two looks.")
 @cluster_verb
 def command(client: Client, name: str | None, *, all_namespaces: bool, every: float) -> None:
