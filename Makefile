@@ -118,11 +118,19 @@ RUNS ?= 10
 figures: venv ## how much one has to know to change the code, in figures that are to fall (ARGS=--list)
 	@$(PY) -m tests.figures $(ARGS)
 
+SECONDS ?= 600
+
 ##@ Proofs of the trainer, with figures in docs/proof.md
 parity: venv-trainer ## what the trainer calls exact, against plain Keras in float64 (about 4 minutes)
 	@$(TRAINER_PY) -m tests.trainer.parity
 resumed: venv-trainer ## every program of examples/, killed in the middle and started again, to the bit (docs/proof.md)
 	@$(TRAINER_PY) -m tests.trainer.resumed
+
+.PHONY: differential differential-planted
+differential: venv-trainer ## programs by chance, run by plain Keras and by the trainer, until one differs in silence (SECONDS=600)
+	@$(TRAINER_PY) -W ignore -m tests.trainer.differential --seconds $(SECONDS)
+differential-planted: venv-trainer ## how many programs it takes to find each of ten planted bugs (at most 300)
+	@$(TRAINER_PY) -W ignore -m tests.trainer.differential --planted --most 300
 
 ##@ Benchmarks (docs/benchmarks.md)
 .PHONY: bench-operator
@@ -191,7 +199,6 @@ release: venv ## packages, images, chart, install.yaml, SBOMs, notes, checksums 
 	@$(PY) -m release "$(VERSION)" --registry "$(REGISTRY)" --images $(IMAGES) $(if $(KEY),--key "$(KEY)") $(if $(WRITE),--write)
 
 ##@ Proofs on a cluster
-SECONDS ?= 600
 .PHONY: soak
 soak: venv ## 200 jobs while operators, API server and etcd are killed (SECONDS=600)
 	@$(PY) -m tests.soak --seconds $(SECONDS)

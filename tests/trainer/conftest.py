@@ -9,24 +9,16 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import hypothesis
 import pytest
-import tensorflow as tf
 from moto.server import ThreadedMotoServer
 from tests.trainer import harness
 from tests.trainer.forking import ForkServer
+from tests.trainer.inprocess import prepare
 from tests.trainer.reference import use_float
 
 from tfgpujob_trainer.checkpoints.object_store import ObjectStore
-from tfgpujob_trainer.data.in_order import keep_rows_in_order
-from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
-from tfgpujob_trainer.step.jit import remember_auto
 from tfgpujob_trainer.supervise.processes import training_environment
 
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
-stop_keras_scaling_by_replicas()
-remember_auto()
-keep_rows_in_order()
+prepare()
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -17,8 +17,11 @@ from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract import config, environment
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.data.in_order import keep_rows_in_order
+from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.model.variables import local_value
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.step.jit import remember_auto
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.loop import SynchronousTrainer
@@ -26,6 +29,16 @@ from tfgpujob_trainer.train.run import Run
 
 WORKERS = 0
 """In place of a number of devices: the workers of TF_CONFIG, of which this process is one."""
+
+
+def prepare() -> None:
+    """Two logical CPU devices, so that Mirrored is real, and what a training process does before it builds."""
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    stop_keras_scaling_by_replicas()
+    remember_auto()
+    keep_rows_in_order()
 
 
 def entrypoint(make_model: Any, data: Any, validation: Any = None, callbacks: Any = None) -> Entrypoint:
@@ -79,7 +92,7 @@ def train_module(
             **more,
         }
     )
-    env, strategy = _environment(devices), strategy_over(devices)
+    env, strategy = environment_over(devices), strategy_over(devices)
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
     heartbeat = heartbeat or Heartbeat(None)
@@ -94,10 +107,11 @@ def train_module(
 @cache
 def strategy_over(devices: int) -> tf.distribute.Strategy:
     """One strategy for all tests: a second one over the same devices would reuse the collectives' keys."""
-    return build_strategy(_environment(devices), [f"/cpu:{i}" for i in range(devices)])
+    return build_strategy(environment_over(devices), [f"/cpu:{i}" for i in range(devices)])
 
 
-def _environment(devices: int) -> environment.Environment:
+def environment_over(devices: int) -> environment.Environment:
+    """Of the job whose strategy that is."""
     if devices == WORKERS:
         return environment.read(os.environ)
     return environment.Environment(strategy="Mirrored" if devices > 1 else "OneDevice")

@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +32,9 @@ class Mutant:
     old: str
     new: str
     caught_by: str
-    """The file of tests/trainer that must fail, and after a blank the tests of it that do, for speed."""
+    """The file of tests/trainer that must fail, and after a blank the tests of it that do, for speed.
+
+    Of the bugs of differential.py: what a program that finds it has, as a regular expression."""
 
 
 MUTANTS = (
@@ -109,22 +113,30 @@ MUTANTS = (
 )
 
 
-def fails(mutant: Mutant) -> bool:
-    """Whether the named tests fail with that bug. Raises ValueError where it can't be planted."""
-    file, _, chosen = mutant.caught_by.partition(" ")
+@contextmanager
+def planted(*mutants: Mutant) -> Iterator[dict[str, str]]:
+    """An environment whose trainer has these bugs. Raises ValueError where one can't be planted."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder) / "src"
         shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        changed = copy / "tfgpujob_trainer" / mutant.file
-        text = changed.read_text()
-        if text.count(mutant.old) != 1:
-            raise ValueError(f"{mutant.file} has {text.count(mutant.old)} places to plant: {mutant.name}")
-        changed.write_text(text.replace(mutant.old, mutant.new))
+        for mutant in mutants:
+            changed = copy / "tfgpujob_trainer" / mutant.file
+            text = changed.read_text()
+            if text.count(mutant.old) != 1:
+                raise ValueError(f"{mutant.file} has {text.count(mutant.old)} places to plant: {mutant.name}")
+            changed.write_text(text.replace(mutant.old, mutant.new))
+        yield {**os.environ, "PYTHONPATH": os.pathsep.join([str(copy), str(ROOT)])}
+
+
+def fails(mutant: Mutant) -> bool:
+    """Whether the named tests fail with that bug."""
+    file, _, chosen = mutant.caught_by.partition(" ")
+    with planted(mutant) as environment:
         command = [sys.executable, "-m", "pytest", f"tests/trainer/{file}", "-x", "-q", "-m", "not deep"]
         run = subprocess.run(
             [*command, *(("-k", chosen) if chosen else ())],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(copy)},
+            env=environment,
             capture_output=True,
             text=True,
             check=False,

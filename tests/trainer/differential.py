@@ -1,0 +1,394 @@
+"""`make differential SECONDS=`: programs by chance, run by plain Keras and by the trainer, which must find the same.
+
+Each is run by plain Keras and by the trainer on one and on two replicas of this process; one in twenty as two workers,
+one in twenty broken off in its first fit() and run again. Where the numbers differ, the log must have said so before
+the first step. A program that fails is shrunk, and printed. Seeds continue from call to call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import hypothesis
+import keras
+import numpy as np
+import tensorflow as tf
+from tests.trainer import harness
+from tests.trainer.forking import ForkServer
+from tests.trainer.grammar import Program, programs
+from tests.trainer.inprocess import environment_over, prepare, strategy_over
+from tests.trainer.mutants import ROOT, Mutant, planted
+from tests.trainer.reference import use_float
+
+from tfgpujob_trainer.cluster.stop import StopFlag
+from tfgpujob_trainer.contract import config
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.support import SUPPORT
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script.run import run_script
+from tfgpujob_trainer.supervise.processes import training_environment
+
+NEXT_SEED = ROOT / "build/differential.json"
+BATCH_OF_PROGRAMS = 20
+"""Of one seed."""
+TOLERANCE = 1e-8
+"""Of the largest number of an array, or of 1: float64 leaves 1e-16, and an optimizer divides by what is small."""
+_REFUSED = 2
+SAID = (
+    *(one.reason for row in SUPPORT.values() for one in row.values() if one.kind in ("per worker", "bounded")),
+    "its change by some rows does not follow from those by their halves",
+)
+"""What the log says of a program whose numbers depend on how many replicas there are."""
+
+Found = Mapping[str, np.ndarray]
+
+
+class SilentError(AssertionError):
+    """A program whose numbers differ, and nothing was said; or that plain Keras runs and the trainer does not."""
+
+
+class _BrokenOffError(Exception):
+    """In place of a kill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How the trainer ran a program."""
+
+    how: str
+    found: Found | None
+    log: str
+    refused: bool = False
+
+
+def play(program: Program) -> str:
+    """Run a program by both; says how it went. Raises SilentError."""
+    with tempfile.TemporaryDirectory(prefix="differential-") as name:
+        folder = Path(name)
+        path = folder / "program.py"
+        path.write_text(program.source)
+        expected = plainly(path)
+        if expected is None:
+            return "not Keras'"
+        went = {judge(run, expected) for run in runs(program.mode, path)}
+    return next(one for one in ("refused", "said", "equal") if one in went)
+
+
+def runs(mode: str, path: Path) -> Iterator[Run]:
+    """As the trainer runs it."""
+    if mode == "workers":
+        yield from by_workers(path)
+    elif mode == "resumed":
+        yield resumed(path)
+    else:
+        yield from (by_trainer(path, devices) for devices in (1, 2))
+
+
+def judge(run: Run, expected: Found) -> str:
+    """`equal`, `said` or `refused`; raises SilentError for anything else."""
+    if run.refused:
+        return "refused"
+    if run.found is None:
+        raise SilentError(f"{run.how}: plain Keras runs it, and the trainer ends with\n{run.log[-3000:]}")
+    different = differences(run.found, expected)
+    if not different:
+        return "equal"
+    if any(reason in run.log for reason in SAID):
+        return "said"
+    raise SilentError(f"{run.how}: {'; '.join(different[:5])}\n{run.log[-3000:]}")
+
+
+def differences(found: Found, expected: Found) -> list[str]:
+    """What differs, and by how much."""
+    if found.keys() != expected.keys():
+        return [f"found {', '.join(sorted(found))} for {', '.join(sorted(expected))}"]
+    said = []
+    for name, wanted in expected.items():
+        if found[name].shape != wanted.shape:
+            said.append(f"{name} has shape {found[name].shape} for {wanted.shape}")
+        elif not np.allclose(
+            found[name], wanted, rtol=0, atol=TOLERANCE * max(1.0, np.max(np.abs(wanted), initial=0.0)), equal_nan=True
+        ):
+            said.append(f"{name} is off by {np.max(np.abs(found[name] - wanted)):.2g}")
+    return said
+
+
+def plainly(path: Path) -> Found | None:
+    """What plain Keras finds; None where it runs no such program."""
+    with _fresh(path.with_suffix(".npz")), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except Exception:  # such as a callback for what the optimizer has not
+            return None
+    found = _read(path.with_suffix(".npz"))
+    # Of numbers that are not finite the trainer ends.
+    numbers = [value for value in found.values() if value.dtype.kind in "fiu"]
+    return found if all(np.isfinite(value).all() for value in numbers) else None
+
+
+def by_trainer(path: Path, devices: int, *, output: str = "", step: int | None = None) -> Run:
+    """What the trainer finds in this process; broken off after `step`."""
+    where = path.parent / (output or f"of-{devices}")
+    saves = {"everySteps": 2} if output else {"everyEpochs": 1000}
+    settings = config.parse({"entrypoint": path.name, "output": {"directory": str(where)}, "checkpoint": saves})
+    how, said, file = f"on {devices} replicas{output and ', resumed'}", io.StringIO(), path.parent / f"{devices}.npz"
+    with _fresh(file), contextlib.redirect_stdout(said), _broken_off(step):
+        try:
+            run_script(
+                path,
+                settings,
+                environment_over(devices),
+                strategy=strategy_over(devices),
+                heartbeat=Heartbeat(None),
+                stop=StopFlag(),
+            )
+        except ConfigError as error:
+            return Run(how, None, f"{said.getvalue()}{error}", refused=True)
+        except Exception:
+            return Run(how, None, f"{said.getvalue()}{traceback.format_exc()}")
+    return Run(how, _read(file), said.getvalue())
+
+
+def resumed(path: Path) -> Run:
+    """Broken off after a checkpoint, and run again from the top."""
+    first = by_trainer(path, 1, output="resumed", step=3)
+    if first.found is not None or _BrokenOffError.__name__ not in first.log:  # it is shorter, or has failed
+        return first
+    return by_trainer(path, 1, output="resumed")
+
+
+def by_workers(path: Path) -> Iterator[Run]:
+    """Two processes."""
+    if harness.forks is None:
+        harness.forks = ForkServer(training_environment(harness.pod_environment()))
+    files = [path.parent / f"worker-{index}.npz" for index in range(2)]
+    own = {i: {"FOUND": str(file), "TFGPU_CODE_DIR": str(path.parent)} for i, file in enumerate(files)}
+    with harness.launcher(path.parent) as launch:
+        output = {"directory": str(path.parent / "of-workers")}
+        tasks = launch.start_workers({"entrypoint": path.name, "output": output}, env=own)
+        codes = [task.wait() for task in tasks]
+    for index, (task, file) in enumerate(zip(tasks, files, strict=True)):
+        done = codes == [0, 0]
+        yield Run(f"worker {index} of 2", _read(file) if done else None, task.log, refused=_REFUSED in codes)
+
+
+@contextlib.contextmanager
+def _fresh(file: Path) -> Iterator[None]:
+    """As in a process of its own, which writes what it finds to this file."""
+    keras.utils.clear_session()
+    use_float("float64")
+    with mock.patch.dict(os.environ, FOUND=str(file)):
+        yield
+
+
+@contextlib.contextmanager
+def _broken_off(step: int | None) -> Iterator[None]:
+    loop: Any = importlib.import_module("tfgpujob_trainer.train.loop")
+    after_step = loop.after_step
+
+    def ended(run: Any, batch: Any, position: Any, **more: Any) -> Any:
+        done = after_step(run, batch, position, **more)
+        if position.step == step:
+            run.checkpoints.wait()
+            raise _BrokenOffError
+        return done
+
+    with mock.patch.object(loop, "after_step", ended) if step else contextlib.nullcontext():
+        yield
+
+
+def _read(file: Path) -> Found:
+    with np.load(file) as arrays:
+        return dict(arrays)
+
+
+BUGS = (
+    Mutant(
+        "call the optimizer's apply in place of apply_gradients",
+        "model/optimizer_takeover.py",
+        "self.optimizer.apply_gradients(zip(gradients, variables, strict=True))",
+        "self.optimizer.apply(list(gradients), list(variables))",
+        "def apply_gradients",
+    ),
+    Mutant(
+        "find only optimizers that are attributes of the model",
+        "model/optimizers.py",
+        "return held_in(held, keras.optimizers.Optimizer)",
+        "return {k: v for k, v in held.items() if isinstance(v, keras.optimizers.Optimizer)}",
+        r"self\.two = ",
+    ),
+    Mutant(
+        "take what a layer keeps for a mean",
+        "step/layer_states.py",
+        "kind = kinds[0] if kinds else self._nearly(state)",
+        'kind = "mean"',
+        "class State",
+    ),
+    Mutant(
+        "leave alone what a layer keeps that is not trainable",
+        "step/layer_states.py",
+        "if is_of_author(layer)]",
+        "if is_of_author(layer) and layer.trainable]",
+        r"State\(trainable=False",
+    ),
+    Mutant(
+        "let workers end with unequal weights",
+        "train/equal_weights.py",
+        "    if not peers.differing(digest):\n",
+        "    if peers.differing(digest) is not None:\n",
+        "^workers(.|\n)*INDEX == 0 else",
+    ),
+    Mutant(
+        "take gradients that are sums for means",
+        "step/own_step.py",
+        "            self._sums = True\n",
+        "            self._sums = False\n",
+        r"loss = ops\.sum",
+    ),
+    Mutant(
+        "let a loss couple the rows of a batch",
+        "model/coupled_loss.py",
+        "if not math.isfinite(whole + halves) or is_near(model, whole, halves):",
+        "if True:",
+        r"var\(z|sqrt|logsumexp|\+ 1\)|/ BATCH",
+    ),
+    Mutant(
+        "leave the trial's counts in variables that are none of Keras'",
+        "step/own_step.py",
+        "zip(variables, before, strict=True):\n                variable.assign(value)\n",
+        "zip(variables, before, strict=True):\n"
+        '                variable.name.startswith("Variable") or variable.assign(value)\n',
+        r"assign_add\((1\.0|ops\.sum\(x\))\)\n +with",
+    ),
+    Mutant(
+        "keep no variable that only the step has",
+        "train/assemble.py",
+        "variables_to_save(built.model, built.steps.captured)",
+        "variables_to_save(built.model)",
+        r"^resumed(.|\n)*COUNTER\.",
+    ),
+    Mutant(
+        "give a row left over to the batch before",
+        "data/splits.py",
+        'remainder=settings.remainder or "step"',
+        'remainder=settings.remainder or "carry"',
+        "ROWS, BATCH, EPOCHS = (25, (8|6|12)|13, (6|12)|31, 6)",
+    ),
+)
+
+
+class Search:
+    """Programs, one after the other, until one differs in silence."""
+
+    def __init__(self, needs: str = "") -> None:
+        """`needs`: a piece without which a program cannot differ, and is only counted."""
+        self.went: Counter[str] = Counter()
+        self._needs = needs
+        self._began = time.monotonic()
+
+    def of_seed(self, seed: int, most: int = BATCH_OF_PROGRAMS) -> str | None:
+        """The smallest program that fails, and how; None if none of so many fails."""
+
+        @hypothesis.seed(seed)
+        @hypothesis.settings(
+            max_examples=most,
+            database=None,
+            deadline=None,
+            phases=[hypothesis.Phase.generate] if self._needs else [hypothesis.Phase.generate, hypothesis.Phase.shrink],
+            suppress_health_check=list(hypothesis.HealthCheck),
+            report_multiple_bugs=False,
+            verbosity=hypothesis.Verbosity.quiet,
+        )
+        @hypothesis.given(programs())
+        def search(program: Program) -> None:
+            if not re.search(self._needs, f"{program.mode}\n{program.source}"):
+                self.went["left out"] += 1
+                return
+            try:
+                self.went[play(program)] += 1
+            except SilentError as error:
+                self.went["silent"] += 1
+                raise SilentError(f"{program.source}\n# as {program.mode}, {error}") from None
+            finally:
+                seconds = time.monotonic() - self._began
+                how = ", ".join(f"{count} {went}" for went, count in self.went.most_common())
+                print(f"{seconds:5.0f} s, seed {seed}: {how}", file=sys.stderr, flush=True)
+
+        try:
+            search()
+        except SilentError as error:
+            return str(error)
+        return None
+
+
+def main() -> int:
+    """See the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, help="by default the one after the last run's")
+    parser.add_argument("--most", type=int, default=10**9, help="programs")
+    parser.add_argument("--needs", default="", help="leave out programs in which this pattern is not found")
+    parser.add_argument("--planted", action="store_true", help="the bugs of BUGS in place of the trainer as it is")
+    options = parser.parse_args()
+    if options.planted:
+        return find_planted(options.most)
+    prepare()
+    tf.get_logger().setLevel("ERROR")  # of functions that are traced again, for each program
+    seed, found, search, began = options.seed, None, Search(options.needs), time.monotonic()
+    if seed is None:
+        seed = json.loads(NEXT_SEED.read_text())["seed"] if NEXT_SEED.exists() else 0
+    while found is None and search.went.total() < options.most and time.monotonic() - began < options.seconds:
+        found = search.of_seed(seed)
+        seed += 1
+        if options.seed is None:
+            NEXT_SEED.parent.mkdir(exist_ok=True)
+            NEXT_SEED.write_text(json.dumps({"seed": seed}))
+    print(found or "", file=sys.stderr)
+    figures = {"programs": search.went.total(), "silent": search.went["silent"], **search.went}
+    print(json.dumps({"name": "differential", "ok": found is None, **figures}))
+    return int(found is not None)
+
+
+def find_planted(most: int) -> int:
+    """How many programs it takes until each planted bug is found."""
+    found = {}
+    for bug in BUGS:
+        command = [sys.executable, "-m", "tests.trainer.differential", "--seed", "0", "--seconds", "inf"]
+        with planted(bug) as environment:
+            run = subprocess.run(
+                [*command, "--most", str(most), "--needs", bug.caught_by],
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        figures = json.loads(run.stdout)
+        found[bug.name] = None if figures["ok"] else figures["programs"]
+        print(f"| {bug.name} | {found[bug.name] or 'not found'} |", flush=True)
+    missed = [name for name, programs in found.items() if programs is None]
+    figures = {"planted": len(found), "planted_found": len(found) - len(missed), "missed": missed}
+    print(json.dumps({"name": "differential-planted", "ok": not missed, **figures}))
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
