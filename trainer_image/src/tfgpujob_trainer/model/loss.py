@@ -8,9 +8,9 @@ the same thing share a group; each group has its own gradient sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -37,6 +37,13 @@ class Part:
     group: str
     numerator: Any
     normaliser: Any
+    name: str | None = None
+    """Of what its author gives as one number for a batch: only a trial says whether it is a mean or a sum of rows."""
+
+    @property
+    def value(self) -> Any:
+        """As its author gives it."""
+        return self.numerator if self.normaliser is None else _divide(self.numerator, self.normaliser)
 
 
 def stop_keras_scaling_by_replicas() -> None:
@@ -56,8 +63,8 @@ class _Recorder:
     `metric` is the mean that Keras keeps of the loss of one of several outputs, without the output's weight.
     """
 
-    def __init__(self, name: str, loss: Any, weight: float | None, metric: Any, parts: list[Part]) -> None:
-        self._name, self._loss, self._weight, self._parts = name, loss, weight, parts
+    def __init__(self, name: str, loss: Any, weight: float | None, metric: Any, owner: LossParts) -> None:
+        self._name, self._loss, self._weight, self._owner = name, loss, weight, owner
         self.metric, self.measures, self.adds_up = metric, True, False
         self._update = None if metric is None else metric.update_state
         if metric is not None:
@@ -71,14 +78,13 @@ class _Recorder:
         return self._loss
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        part = split(self._loss, y_true, y_pred, sample_weight, name=self._name)
-        self.adds_up = part.normaliser is None
-        value = part.numerator if part.normaliser is None else _divide(part.numerator, part.normaliser)
+        part = split(self._loss, y_true, y_pred, sample_weight, name=self._name, number=self._owner.number)
+        self.adds_up, value = part.normaliser is None, part.value
         if self._update is not None and self.measures:
             self._update(value, sample_weight=part.normaliser)
         if self._weight is not None:
-            part = Part(part.group, part.numerator * self._weight, part.normaliser)
-        self._parts.append(part)
+            part = replace(part, numerator=part.numerator * self._weight)
+        self._owner.parts.append(part)
         return value
 
 
@@ -87,7 +93,11 @@ class LossParts:
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
-        self._parts: list[Part] = []
+        self.parts: list[Part] = []
+        """Of the compiled losses, as they are computed."""
+        self.sums: dict[bool, set[str]] = {True: set(), False: set()}
+        """Names of the numbers that are sums over rows, in training and in evaluations; others are means."""
+        self._training = True
         self._recorders: list[_Recorder] = []
         self._custom = type(model).compute_loss is not keras.Model.compute_loss
         compiled = model._compile_loss  # noqa: SLF001 (Keras offers no public way to the compiled losses)
@@ -95,8 +105,8 @@ class LossParts:
             losses = compiled._flat_losses  # noqa: SLF001
             metrics = compiled.metrics or [None] * len(losses)
             self._recorders = [
-                _Recorder(f"loss{i}", one.loss, one.loss_weights, metric, self._parts)
-                for i, (one, metric) in enumerate(zip(losses, metrics, strict=True))
+                _Recorder(f"loss {i} ({one.name})", one.loss, one.loss_weights, metric, self)
+                for i, (one, metric) in enumerate(zip(losses, metrics, strict=True), 1)
             ]
             compiled._flat_losses = [  # noqa: SLF001
                 one._replace(loss=recorder) for one, recorder in zip(losses, self._recorders, strict=True)
@@ -137,7 +147,7 @@ class LossParts:
     @property
     def notes(self) -> list[str]:
         """What a user should know about how the loss is read."""
-        if self._custom:
+        if self._custom and not self.sums[True]:
             return ["compute_loss is overridden: its value is taken as a mean over the rows of the batch"]
         return []
 
@@ -148,18 +158,28 @@ class LossParts:
         """
         x, y, sample_weight = batch
         rows = tf.shape(tf.nest.flatten(x)[0])[0]
+        self._training = training
         if self._custom:
             value = self._model._compute_loss(x, y, y_pred, sample_weight, training=training)  # noqa: SLF001
-            return [_mean_over_rows(value, rows)]
-        self._parts.clear()
+            return [self.number("compute_loss()", value, rows)]
+        self.parts.clear()
         if self._recorders:
             self._model._compile_loss(y, y_pred, sample_weight)  # noqa: SLF001
         added = self._model.losses
         added = added[: len(added) - len(self.regularised)]
-        parts = [*self._parts, *(_mean_over_rows(tf.reduce_sum(value), rows) for value in added)]
+        numbers = [(f"add_loss() number {i}", tf.reduce_sum(value)) for i, value in enumerate(added, 1)]
+        parts = [*self.parts, *(self.number(name, value, rows) for name, value in numbers)]
         if not parts:
             raise ConfigError("model() compiled no loss", "give model.compile() a loss, or a layer an add_loss()")
         return parts
+
+    def number(self, name: str, value: Any, rows: Any) -> Part:
+        """What is one number for these rows."""
+        if name in self.sums[self._training]:
+            return Part(SUM, value, None, name)
+        count = tf.cast(rows, value.dtype)
+        # A mean over no rows is not a number; it counts for nothing.
+        return Part(ROWS, tf.where(rows > 0, value * count, tf.zeros_like(value)), count, name)
 
     def regularisation(self) -> Any:
         """The weight regularisers: a function of the weights alone, so the same on every replica."""
@@ -176,18 +196,17 @@ def give_back_losses(model: keras.Model) -> None:
         ]
 
 
-def split(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any, *, name: str) -> Part:
-    """`loss` as numerator and normaliser, by the rules of its own `reduction`.
-
-    A loss that returns one number is taken as a mean over the rows.
-    """
+def split(
+    loss: Any, y_true: Any, y_pred: Any, sample_weight: Any, *, name: str, number: Callable[[str, Any, Any], Part]
+) -> Part:
+    """`loss` as numerator and normaliser, by the rules of its own `reduction`; by `number` if it returns one number."""
     dtype = loss.dtype
     y_pred_mask = get_keras_mask(y_pred)
     y_pred = tf.nest.map_structure(lambda t: tf.cast(t, dtype), y_pred)
     y_true = tf.nest.map_structure(lambda t: tf.cast(t, dtype), y_true)
     values = loss.call(y_true, y_pred)
     if values.shape.rank == 0:
-        return _mean_over_rows(values, tf.shape(tf.nest.flatten(y_pred)[0])[0])
+        return number(name, values, tf.shape(tf.nest.flatten(y_pred)[0])[0])
     masks = [m for m in (y_pred_mask, get_keras_mask(values)) if m is not None]
     mask = None if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
     numerator = keras_loss.reduce_weighted_values(values, sample_weight, mask, "sum", dtype)
@@ -250,12 +269,6 @@ def add_step(total: LossSums, step: LossSums, rows: int) -> LossSums:
 def mean_loss(loss: LossSums) -> float:
     """The sums as one loss."""
     return sum(n if d is None else n / d if d else 0.0 for n, d in loss)
-
-
-def _mean_over_rows(value: Any, rows: Any) -> Part:
-    count = tf.cast(rows, value.dtype)
-    # A mean over no rows is not a number; it counts for nothing.
-    return Part(ROWS, tf.where(rows > 0, value * count, tf.zeros_like(value)), count)
 
 
 def _divide(numerator: Any, normaliser: Any) -> Any:

@@ -29,7 +29,6 @@ from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.data.splits import agree_on_data
 from tfgpujob_trainer.model.batch import batch_spec
 from tfgpujob_trainer.model.build import build
-from tfgpujob_trainer.model.coupled_loss import ROWS
 from tfgpujob_trainer.model.loss import give_back_losses
 from tfgpujob_trainer.model.metrics import metric_variables
 from tfgpujob_trainer.model.optimizer_takeover import (
@@ -56,6 +55,7 @@ from tfgpujob_trainer.script.datasets import parts
 from tfgpujob_trainer.script.trained_layers import remember_trained, trained_as_at_first
 from tfgpujob_trainer.step.own_step import OwnSteps
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
+from tfgpujob_trainer.step.trial import ROWS
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.built_model import Steps, SynchronizedSteps

@@ -2,7 +2,7 @@
 
 Each replica runs the step as it is, on its own rows. What it hands to an optimizer is all-reduced first: if its loss is
 a mean over rows, its gradients times its rows, summed over the replicas and divided by all rows, are those of the
-global batch. That this holds is tried on some rows before the first step.
+global batch; if it is a sum, their sum is. Which it is, is tried on some rows before the first step (step/trial.py).
 """
 
 from __future__ import annotations
@@ -23,23 +23,27 @@ from tfgpujob_trainer.model.batch import batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
-from tfgpujob_trainer.model.moving_statistics import Statistics, batch_normalization_notes, moving_statistics
+from tfgpujob_trainer.model.moving_statistics import (
+    Statistics,
+    batch_normalization_notes,
+    batch_normalizations,
+    moving_statistics,
+)
 from tfgpujob_trainer.model.optimizers import build_all, optimizers_of
-from tfgpujob_trainer.model.variables import PlainVariable, plain_variables, traced_variables, whole_of
+from tfgpujob_trainer.model.variables import PlainVariable, plain_variables, whole_of
 from tfgpujob_trainer.step import stand_in
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
-from tfgpujob_trainer.step.layer_states import LayerStates, changed_variables
-from tfgpujob_trainer.step.lookups import Lookups, apart, slices, together
+from tfgpujob_trainer.step.layer_states import LayerStates
+from tfgpujob_trainer.step.lookups import Lookup, Lookups, apart, slices, together
+from tfgpujob_trainer.step.trial import Numbers, Seen, Trial, near, projected, unlike
 
-ROWS = 8
-"""How many rows are tried: two halves of four."""
-_TOLERANCE = 1e-3
-"""Of the largest element of a gradient; what is wrong differs by more."""
-
-Gradients = list[list[Any]]
-"""Of each use of an optimizer in a step."""
+_LOOKUPS = "lookups"
+_CLIPS = ("clip_by_global_norm", "clip_by_norm")
+"""What TensorFlow calls the operations that clip: whether they do in a later step cannot be known before."""
+_KINDS = (0.5, 1.0)
+"""What the sum of the halves is multiplied by to be that of the whole: of a mean over rows, and of a sum."""
 
 
 class OwnSteps:
@@ -60,28 +64,37 @@ class OwnSteps:
         self._all_reduce = AllReduce(strategy)
         self._metrics, self.metric_states = metric_variables(model), MetricStates(strategy, model)
         self._statistics = Statistics(moving_statistics(model))
-        self._states = LayerStates(strategy, model, self._all_reduce)
+        self._states = LayerStates(strategy, model)
         self._rows: dict[int, Any] = {}
         self._weights: dict[int, Any] = {}
         self._uses: dict[int, int] = {}
         self._lookups = Lookups()
-        self._tried: dict[int, Gradients] | None = None
+        self._tried: dict[int, list[list[Any]]] | None = None
+        """In a trial, the gradients of each use of an optimizer by each replica."""
         self._variables: dict[int, tuple[keras.optimizers.Optimizer, list[Any]]] = {}
-        self._sums = False
-        self._traced: list[tf.Variable] = []
-        self._changed: set[int] = set()
+        self._trials: dict[str, Trial] = {}
+        self._kinds: dict[tuple[str, str], list[float]] = {}
+        """What each step returns, and each use of an optimizer, may be."""
+        self._said: list[str] = []
+        self._looked_up: list[Lookup] = []
         self.captured: list[PlainVariable] = []
         self._names: dict[str, tuple[str, ...]] = {}
         self.notes = batch_normalization_notes(model, name, 1)
         self._name = name
         self._applying: set[int] = set()
-        for optimizer in optimizers_of(model).values():
+        self._optimizers = list(optimizers_of(model).values())
+        for optimizer in self._optimizers:
             optimizer.apply = partial(self._apply, optimizer)
             optimizer.apply_gradients = partial(self._apply_gradients, optimizer)
         specs = (batch_spec(arrays, rows),) * len(strategy.extended.worker_devices)
-        self._train = Compiled(strategy, partial(self._replica, "train_step"), specs)
         test = partial(self._replica, "test_step")
-        self._evaluate = Evaluation(lambda spec: Compiled(strategy, test, (spec,) * len(specs)), arrays)
+
+        def begin() -> None:
+            self._train = Compiled(strategy, partial(self._replica, "train_step"), specs)
+            self._evaluate = Evaluation(lambda spec: Compiled(strategy, test, (spec,) * len(specs)), arrays)
+
+        self._begin = begin
+        begin()
 
     def train(
         self,
@@ -130,34 +143,89 @@ class OwnSteps:
         its = [] if of_keras is None else [id(v) for v in of_keras.variables]
         return any(np.any(state) for v, state in zip(self._metrics, states, strict=True) if id(v) in its)
 
-    def try_on(self, rows: Any) -> None:
-        """Build the optimizers, and say whether the gradients of some rows are those of their halves.
+    def try_on(self, places: Sequence[Any], *, training: bool = True, allowed: bool = False) -> None:  # noqa: ARG002
+        """Find how replicas share what the step does, and say it; to be called before the first step.
 
-        Only then may replicas share a batch and be exact.
+        `places`: rows of several places of the data. Builds the optimizers. Raises ConfigError for what replicas cannot
+        share.
         """
-        even = len(tf.nest.flatten(rows)[0]) // 2 * 2
-        found = self._gradients(tf.nest.map_structure(lambda array: array[:even], rows))
-        self.metric_states.reset()
-        for optimizer, variables in self._variables.values():
-            build_all(optimizer, variables)
-        self.captured = self._captured()
-        if self._strategy.num_replicas_in_sync == 1:
+        step = "train_step" if training else "test_step"
+        if step in self._trials or (not training and self._strategy.num_replicas_in_sync == 1):
             return
         with self._trying():
+            trial = Trial(self._strategy, self._all_reduce, places, partial(self._computed, step))
+        self._trials[step] = trial
+        if training:
+            for optimizer, variables in self._variables.values():
+                build_all(optimizer, variables)
+            self.captured = self._captured(trial)
+            states = self._assigned(trial)
+            held = (*self._model.trainable_variables, *self._model.metrics_variables, *states)
+            trial.watch({id(v.value) for v in (*held, *(v for o in self._optimizers for v in o.variables))})
+        if self._strategy.num_replicas_in_sync > 1 and trial.rows > 1:
+            self.notes += self._tried_on(step, moves=True)
 
-            def step(part: Any) -> list[Any]:
-                self._model.train_step(self._as_given(part))
-                return []  # its gradients have said whether it couples rows
+    def has_changed(self) -> bool:
+        """Whether what the steps read, and that is no weight, has another value than when they were tried."""
+        return sum(trial.has_changed() for trial in self._trials.values()) > 0
 
-            self.notes += self._states.look(step, rows, self._assigned())
+    def try_again(self) -> list[str]:
+        """Fit the steps to the values of now; what is new to say of them."""
+        if self._strategy.num_replicas_in_sync == 1:
+            return []
+        before = dict(self._kinds), self._states.kinds
+        found = [note for step in self._trials for note in self._tried_on(step, moves=False)]
+        if (self._kinds, self._states.kinds) != before:
+            self._begin()
+        return found
+
+    def _tried_on(self, step: str, *, moves: bool) -> list[str]:
+        trial, trains = self._trials[step], step == "train_step"
+        states = self._assigned(trial) if trains else []
+        found = trial(states, moves=moves)
+        if trains and _LOOKUPS in found[0].whole:
+            self._lookups.note(self._looked_up, found[0].whole[_LOOKUPS], found[0].halves[0][_LOOKUPS])
+        for name in [name for name in found[0].whole if name != _LOOKUPS]:
+            known = self._kinds.get((step, name), _KINDS)
+            fitting = [kind for kind in known if all(self._is(kind, name, seen) for seen in found)]
+            self._kinds[step, name] = fitting
+        if not trains:
+            return []
+        notes = self._states.take(states, found, trial.changed)
         who = f"{type(self._model).__name__}'s own train_step"
-        if _is_mean(found):
-            self.notes.append(f"{who}: its gradients are means over the rows, so those of the global batch are exact")
-        elif _is_sum(found):
-            self._sums = True
-            self.notes.append(f"{who}: its gradients are sums over the rows, so those of the global batch are exact")
+        uses = [kinds for (of, name), kinds in self._kinds.items() if of == step and name.startswith(_use(""))]
+        clips = [name for name in _CLIPS if name in trial.operations]
+        if clips:
+            fix = "give the optimizer global_clipnorm, clipnorm or clipvalue instead"
+            said = [f"{who}: each replica clips the gradients of its own rows ({clips[0]}); {fix}"]
+        elif not uses or not all(uses) or trial.draws or batch_normalizations(self._model, synchronized=False):
+            said = require("own train_step", self._name, who)
         else:
-            self.notes += require("own train_step", self._name, who)
+            what = {(0.5,): "means over the rows", (1.0,): "sums over the rows"}
+            kinds = {what[kind[0],] for kind in uses}
+            said = [f"{who}: its gradients are {' and '.join(sorted(kinds))}, so those of the global batch are exact"]
+        if said == self._said:
+            return notes
+        self._said = said
+        return [*notes, *said]
+
+    def _is(self, kind: float, name: str, seen: Seen) -> bool:
+        """Whether a number, or the gradients of a use of an optimizer, are of a kind."""
+        whole, of_halves = seen.whole[name], kind * (seen.halves[0][name] + seen.halves[1][name])
+        dtype = self._model.compute_dtype
+        return not unlike(whole, of_halves, dtype) if name.startswith(_use("")) else near(whole, of_halves, dtype)
+
+    def _computed(self, step: str, part: Any) -> Numbers:
+        """What a step makes of rows in a replica, without what it hands to optimizers: its numbers and gradients."""
+        replica = local_replica(self._strategy)
+        assert self._tried is not None
+        self._tried.pop(replica, None)
+        given = dict(_by_name(getattr(self._model, step)(self._as_given(part)) or {}))
+        found = {name: tf.cast(value, tf.float64) for name, value in given.items()}
+        uses = self._tried.get(replica, [])
+        found |= {_use(i): projected([g for g in use if g is not None]) for i, use in enumerate(uses)}
+        self._looked_up, sizes = slices(uses, tf.nest.flatten(part))
+        return {**found, _LOOKUPS: tf.stack(sizes)} if sizes else found
 
     def _replica(self, step: str, batches: Any, edges: Any, votes: Any, own_seconds: Any) -> tuple[Any, ...]:
         replica = local_replica(self._strategy)
@@ -171,7 +239,9 @@ class OwnSteps:
         logs = dict(_by_name(given))
         self._names[step] = tuple(logs)
         count = tf.cast(rows, keras.config.floatx())
-        groups = [(tf.cast(value, count.dtype) * count, count) for value in logs.values()]
+        sums = [self._is_sum(step, name) for name in logs]
+        factors = [stand_in.one(weight, count.dtype) if is_sum else count for is_sum in sums]
+        groups = [(tf.cast(v, count.dtype) * factor, count) for v, factor in zip(logs.values(), factors, strict=True)]
         # What compile() is given may be NaN, as a score without rows; a loss is among the others.
         compiled = getattr(self._model._compile_metrics, "name", None)  # noqa: SLF001
         numbers = _by_name({name: value for name, value in given.items() if name != compiled})
@@ -184,11 +254,15 @@ class OwnSteps:
             "states": self._states.message(states_before, rows),
         }
         message, times = self._all_reduce(message)
+        groups = [(n * d if is_sum else n, d) for is_sum, (n, d) in zip(sums, message["groups"], strict=True)]
         if step == "train_step":
             self._statistics.assign(message["statistics"])
         self._states.assign(states_before, message["states"])
         states = self.metric_states.end_step(before, message["metrics"])
-        return tf.constant(True), message["flags"], message["groups"], states, times
+        return tf.constant(True), message["flags"], groups, states, times
+
+    def _is_sum(self, step: str, name: str) -> bool:
+        return self._kinds.get((step, name)) == [1.0]
 
     def _as_given(self, batch: Any) -> Any:
         """What Keras gives to a step: x alone, or as many as there are."""
@@ -231,65 +305,34 @@ class OwnSteps:
         if self._strategy.num_replicas_in_sync > 1:
             dense = next((g for g in grads if g is not None), None)
             rows = tf.cast(self._rows[replica], keras.config.floatx() if dense is None else dense.dtype)
-            own = [self._lookups.by_part((self._uses[replica], i), g) for i, g in enumerate(grads)]
-            own = [multiplied(g, self._weights[replica] if self._sums else rows) for g in own]
+            number, is_sum = self._uses[replica], self._is_sum("train_step", _use(self._uses[replica]))
+            own = [self._lookups.by_part((number, i), g) for i, g in enumerate(grads)]
+            own = [multiplied(g, self._weights[replica] if is_sum else rows) for g in own]
             rest, shared = apart([own])
             message, _ = self._all_reduce({"gradients": rest, "shared": shared, "rows": rows})
             (grads,) = together(message["gradients"], [own], message["shared"])
             self._uses[replica] += 1
-            grads = grads if self._sums else [divided(g, message["rows"]) for g in grads]
+            grads = grads if is_sum else [divided(g, message["rows"]) for g in grads]
         self._applying.add(replica)
         try:
             original(grads)
         finally:
             self._applying.remove(replica)
 
-    def _gradients(self, rows: Any) -> tuple[Gradients, Gradients, Gradients]:
-        """Of all rows and of both halves, as every replica computes them; nothing is applied, or remembered."""
-        count = len(tf.nest.flatten(rows)[0])
-        lookups: list[Any] = []
-
-        def replica(part: Any) -> Any:
-            assert self._tried is not None
-            self._tried.pop(local_replica(self._strategy), None)
-            self._model.train_step(self._as_given(part))
-            mine = self._tried.get(local_replica(self._strategy), [])
-            keys, sizes = slices(mine, tf.nest.flatten(part))
-            lookups.append(keys)
-            return [[tf.convert_to_tensor(g) for g in use if g is not None] for use in mine], sizes
-
-        step = tf.function(lambda part: self._strategy.run(replica, args=(part,)), autograph=False)
-        found = []
-        for start, end in ((0, count), (0, count // 2), (count // 2, count)):
-            part = tf.nest.map_structure(lambda array, of=slice(start, end): tf.convert_to_tensor(array[of]), rows)
-            with self._trying():
-                traced = step.get_concrete_function(part)
-            variables = traced_variables(traced)
-            before = [variable.read_value() for variable in variables]
-            result = traced(*tf.nest.flatten(part))
-            for variable, value in zip(variables, before, strict=True):
-                variable.assign(value)
-            found.append(
-                tf.nest.map_structure(lambda v: self._strategy.experimental_local_results(v)[0].numpy(), result)
-            )
-            self._changed |= changed_variables([traced])
-        self._traced = variables
-        self._lookups.note(lookups[0], *(sizes for _, sizes in found[:2]))
-        return found[0][0], found[1][0], found[2][0]
-
-    def _assigned(self) -> list[Any]:
+    def _assigned(self, trial: Trial) -> list[Any]:
         """What the step changes besides what optimizers do: also weights, such as those of a second network."""
         known = {id(v) for v in (*self._metrics, *self._statistics.variables)}
         for layer in self._model._flatten_layers():  # noqa: SLF001
             known |= {id(generator.state) for generator in layer._seed_generators}  # noqa: SLF001
         held = [v for v in (*self._model.variables, *plain_variables(self._model)) if id(v) not in known]
-        return [v for v in (*held, *self.captured) if id(v.value) in self._changed]
+        texts = [v for v in (*held, *self.captured) if tf.as_dtype(v.dtype) != tf.string]
+        return [v for v in texts if id(v.value) in trial.changed]
 
-    def _captured(self) -> list[PlainVariable]:
-        holders = [self._model, *optimizers_of(self._model).values()]
+    def _captured(self, trial: Trial) -> list[PlainVariable]:
+        holders = [self._model, *self._optimizers]
         known = [*self._metrics, *plain_variables(self._model), *(v for one in holders for v in one.variables)]
         seen, found = {id(variable.value) for variable in known}, []
-        for variable in self._traced:
+        for variable in trial.variables:
             whole = whole_of(variable)
             if id(whole) not in seen:
                 seen.add(id(whole))
@@ -323,21 +366,5 @@ def _by_name(logs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _is_mean(found: Sequence[Gradients]) -> bool:
-    return _equal(found[0], found[1], found[2], 0.5)
-
-
-def _is_sum(found: Sequence[Gradients]) -> bool:
-    return _equal(found[0], found[1], found[2], 1.0)
-
-
-def _equal(whole: Gradients, one: Gradients, other: Gradients, factor: float) -> bool:
-    """Whether each gradient is `factor` times the sum of the halves'."""
-    flat = [[g for of_use in gradients for g in of_use] for gradients in (whole, one, other)]
-    if not flat[0] or len({len(gradients) for gradients in flat}) != 1:
-        return False
-    largest = max(float(np.abs(g).max()) for g in flat[0])
-    return all(
-        a.shape == b.shape == c.shape and float(np.abs(a - (b + c) * factor).max()) <= _TOLERANCE * largest
-        for a, b, c in zip(*flat, strict=True)
-    )
+def _use(number: Any) -> str:
+    return f"gradients {number}"

@@ -21,6 +21,11 @@ def weight(strategy: tf.distribute.Strategy, edges: Any) -> Any:
     return tf.cast(edges[local_replica(strategy), -1] > 0, tf.int32)
 
 
+def one(weight: Any, dtype: Any) -> Any:
+    """`weight` as a factor of numbers."""
+    return tf.ones([], dtype) if weight is None else tf.cast(weight, dtype)
+
+
 def micro_batches(edges: Any) -> Any:
     """Where a replica's micro-batches begin and end; those of a replica without rows are the first row."""
     return tf.maximum(edges, tf.minimum(tf.range(tf.shape(edges)[0]), 1))

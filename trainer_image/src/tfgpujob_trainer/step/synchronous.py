@@ -7,7 +7,7 @@ Only after it are the sums divided and applied, with the optimizer's own reducti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,10 +15,10 @@ import keras
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.strategy import name_in_support
+from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch, batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
-from tfgpujob_trainer.model.coupled_loss import check_coupled_loss
 from tfgpujob_trainer.model.loss import LossParts, LossSums, add_step, grouped, mean_loss
 from tfgpujob_trainer.model.metrics import (
     MetricStates,
@@ -43,6 +43,7 @@ from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied
 from tfgpujob_trainer.step.jit import WithXla, jitted, jitted_notes, jitted_update, wanted
 from tfgpujob_trainer.step.layer_states import LayerStates, states_of_author
 from tfgpujob_trainer.step.lookups import Lookups, apart, may_look_up, together
+from tfgpujob_trainer.step.loss_trial import LossTrial
 
 
 class SynchronousSteps:
@@ -71,20 +72,23 @@ class SynchronousSteps:
         self._loss, self._lookups = LossParts(model), Lookups()
         self.metric_states = MetricStates(strategy, model, self._loss.of_batch if self._loss.has_outputs else None)
         self._statistics = Statistics(moving_statistics(model))
-        self._states = LayerStates(strategy, model, self._all_reduce)
+        self._states = LayerStates(strategy, model)
         name = name_in_support(strategy)
-        self.notes = [*self._loss.notes, *batch_normalization_notes(model, name, takeover.accumulate)]
+        self.notes = batch_normalization_notes(model, name, takeover.accumulate)
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
         self.captured: list[PlainVariable] = []
         if half:
             self.notes += require("allReduce: float16", name, "allReduce: float16")
-        inputs = (batch_spec(arrays, rows),) * replicas
-        self._train = self._compile(partial(self._train_replica, jit=False), inputs)
-        self._train_whole: Step = self._train
         if with_xla := wanted(jit, strategy, model):
             self.notes += jitted_notes(model, name)
+
+        def training() -> tuple[Step, Step]:
+            inputs = (batch_spec(arrays, rows),) * replicas
+            plain = self._compile(partial(self._train_replica, jit=False), inputs)
+            if not with_xla:
+                return plain, plain
             compiled = self._compile(partial(self._train_replica, jit=True), inputs)
-            self._train_whole = WithXla(model, compiled, self._train, must=jit is not None)
+            return plain, WithXla(model, compiled, plain, must=jit is not None)
 
         def evaluation(spec: Any) -> Step:
             plain = self._compile(partial(self._evaluate_replica, jit=False), (spec,) * replicas)
@@ -93,7 +97,15 @@ class SynchronousSteps:
             compiled = self._compile(partial(self._evaluate_replica, jit=True), (spec,) * replicas)
             return WithXla(model, compiled, plain, must=False)
 
-        self._evaluate = Evaluation(evaluation, arrays)
+        def begin() -> None:
+            self._train, self._train_whole = training()
+            self._evaluate = Evaluation(evaluation, arrays)
+
+        self._begin = begin
+        begin()
+        self._trials: dict[bool, LossTrial] = {}
+        """Of the training and of an evaluation, where these were tried."""
+        self._allowed = False
 
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics from their sums."""
@@ -119,22 +131,70 @@ class SynchronousSteps:
         with self._loss.unmeasured(), state_kept(self._model):
             self._lookups.learn(self._strategy, gradients, rows)
 
-    def look_at_states(self, rows: Any) -> None:
-        """Find how replicas share what layers change by themselves; to be called before `train`."""
+    def try_on(self, places: Sequence[Any], *, training: bool = True, allowed: bool = False) -> None:
+        """Find how replicas share the loss, and what layers change by themselves; to be called before the first step.
 
-        def forward(packed: Any) -> list[Any]:
-            batch = self._weigh(unpack(packed))
-            parts = grouped(self._loss(batch, self._model(batch[0], training=True), training=True)).values()
-            return [tf.cast(one, tf.float64) for part in parts for one in part if one is not None]
-
-        states = states_of_author(self._model)
+        `places`: rows of several places of the data. Raises ConfigError for what replicas cannot share, and if a loss
+        that couples rows is to be accumulated and that is not `allowed`.
+        """
+        several, self._allowed = self._strategy.num_replicas_in_sync > 1, allowed
+        if training in self._trials or not (several or self._takeover.accumulate > 1):
+            return
         with self._loss.unmeasured():
-            self.notes += self._states.look(forward, rows, states)
-        if states and self._takeover.accumulate > 1:
+            trial = LossTrial(
+                self._strategy,
+                self._all_reduce,
+                self._model,
+                self._loss,
+                places,
+                weigh=self._weigh,
+                training=training,
+            )
+        if trial.rows < 2:
+            return
+        self._trials[training] = trial
+        if (states := states_of_author(self._model)) and training and self._takeover.accumulate > 1:
             names = ", ".join(state.path for state in states)
             self.notes.append(
                 f"{names}: if a call changes it, each micro-batch does, as in gradient accumulation by Keras"
             )
+        found = self._tried(trial, moves=True)
+        self.notes += [*self._loss.notes, *found] if training else found
+
+    def has_changed(self) -> bool:
+        """Whether what the steps read, and that is no weight, has another value than when they were tried."""
+        return sum(trial.has_changed() for trial in self._trials.values()) > 0
+
+    def try_again(self) -> list[str]:
+        """Fit the steps to the values of now; what is new to say of them."""
+        before = self._loss.sums[True] | self._loss.sums[False], self._states.kinds
+        found = [note for trial in self._trials.values() for note in self._tried(trial, moves=False)]
+        if (self._loss.sums[True] | self._loss.sums[False], self._states.kinds) != before:
+            self._begin()
+        return found
+
+    def _kept(self) -> list[Any]:
+        return states_of_author(self._model) if self._strategy.num_replicas_in_sync > 1 else []
+
+    def _tried(self, trial: LossTrial, *, moves: bool) -> list[str]:
+        states = self._kept()
+        with self._loss.unmeasured():
+            found = trial(states, moves=moves)
+        notes = [*self._states.take(states, found, trial.changed), *trial.sums(found)]
+        coupled = trial.coupled(found)
+        if not coupled:
+            return notes
+        kept = ", ".join(self._states.unlike)
+        coupled += f"; layers use what they have just changed: {kept}" if kept else ""
+        if trial.training and (count := self._takeover.accumulate) > 1:
+            if not self._allowed:
+                raise ConfigError(
+                    f"trainer.accumulate is {count}, and the loss couples the rows of a batch: {coupled}",
+                    "set accumulate to 1, or allowCoupledLoss: true if a micro-batch is a batch to this loss",
+                )
+            notes.append(f"allowCoupledLoss: {count} micro-batches, each with its own loss")
+        what = f"the loss{'' if trial.training else ' of an evaluation'} ({coupled})"
+        return [*require("a loss that couples rows", name_in_support(self._strategy), what), *notes]
 
     def check_metrics(self, rows: Any) -> list[str]:
         """What to say of metrics that are not the same on several replicas; raises ConfigError for some."""
@@ -149,20 +209,6 @@ class SynchronousSteps:
             notes
             if not several
             else notes + check_shared_metrics(self._model, batch, y_pred, name_in_support(self._strategy))
-        )
-
-    def check_coupled_loss(self, rows: Any, *, allowed: bool) -> list[str]:
-        """What to say of a loss that couples rows; raises ConfigError if it is to be accumulated and not allowed."""
-        if self._strategy.num_replicas_in_sync == 1 and self._takeover.accumulate == 1:
-            return []
-        weighed = self._weigh(unpack(tf.nest.map_structure(tf.convert_to_tensor, rows)))
-        return check_coupled_loss(
-            self._model,
-            self._loss,
-            tuple(part for part in weighed if part is not None),
-            accumulate=self._takeover.accumulate,
-            strategy=name_in_support(self._strategy),
-            allowed=allowed,
         )
 
     def train(

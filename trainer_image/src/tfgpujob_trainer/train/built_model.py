@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -53,6 +54,15 @@ class SynchronizedSteps(Steps, Protocol):
 
     def evaluate(self, batches: Any, edges: Any) -> StepResult:
         """One batch of an evaluation; `edges` as in `train`."""
+
+    def try_on(self, places: Sequence[Any], *, training: bool = True, allowed: bool = False) -> None:
+        """Find how replicas share the steps, or evaluations, from rows of several places of the data."""
+
+    def has_changed(self) -> bool:
+        """Whether the steps should be tried again."""
+
+    def try_again(self) -> list[str]:
+        """Fit the steps to the values of now; what is new to say of them."""
 
     def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics of an evaluation from their sums."""

@@ -14,6 +14,8 @@ from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.step.trial import ROWS
 from tfgpujob_trainer.train.built_model import SynchronizedSteps
 
 
@@ -44,6 +46,10 @@ class Evaluator:
     def __call__(self, data: Source, hooks: BatchHooks | None = None) -> dict[str, Any]:
         """`loss` and the metrics over all rows, none padded or left out."""
         hooks = hooks if hooks is not None and hooks.per_test_batch else None
+        known = len(self.steps.notes)
+        self.steps.try_on(data.places(ROWS), training=False)
+        for note in self.steps.notes[known:]:
+            say(note)
         self.steps.metric_states.reset()
         schedule = evaluation_schedule(self.schedule, data)
         feed = Feed(data, schedule, self.first_replica, len(self.strategy.extended.worker_devices), (0, 0))

@@ -19,15 +19,16 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
-from tfgpujob_trainer.model.coupled_loss import ROWS
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.model.replica_seeds import draw_per_replica
 from tfgpujob_trainer.reporting import ledger, phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.timing import StepTime
 from tfgpujob_trainer.step.own_step import OwnSteps
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
+from tfgpujob_trainer.step.trial import ROWS
 from tfgpujob_trainer.train.built_model import Built, SynchronizedSteps
 from tfgpujob_trainer.train.evaluation import Evaluator
 from tfgpujob_trainer.train.run import (
@@ -78,9 +79,8 @@ class SynchronousTrainer:
         self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
         rows = data.head(ROWS)
         steps.look_at_lookups(rows)
-        steps.look_at_states(rows)
         steps.notes += steps.check_metrics(rows)
-        steps.notes += steps.check_coupled_loss(rows, allowed=bool(self._settings.allow_coupled_loss))
+        steps.try_on(data.places(ROWS), allowed=bool(self._settings.allow_coupled_loss))
         return steps
 
     def _own_steps(self, model: keras.Model, data: Source, schedule: Schedule) -> OwnSteps:
@@ -93,7 +93,7 @@ class SynchronousTrainer:
             class_weights=self._settings.class_weights,
         )
         self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
-        steps.try_on(data.head(ROWS))
+        steps.try_on(data.places(ROWS))
         return steps
 
     def evaluator(self, built: Built[SynchronizedSteps]) -> Evaluator:
@@ -181,7 +181,12 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     evaluated = after_step(run, batch, position, stop=result.stop, copy=not result.held)
     if position.index == 0:
         steps.metric_states.reset()
-        return next_epoch(run, position)
+        position = next_epoch(run, position)
+        # All workers find the same, but for what a callback may have changed on one of them alone.
+        if not run.done(position) and run.peers.count(steps.has_changed() or batch.epoch == run.first.epoch):
+            for note in steps.try_again():
+                say(note)
+        return position
     if evaluated:  # it has used the metrics, and the epoch continues
         steps.metric_states.restore(run.metric_states)
     return position

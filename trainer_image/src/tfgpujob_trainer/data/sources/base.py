@@ -47,6 +47,10 @@ class Source(ABC):
     def head(self, count: int) -> Rows:
         """The first `count` rows, or fewer if there are no more."""
 
+    def places(self, count: int) -> list[Rows]:
+        """So many rows of each of several places of the data, of those that can be read before the training."""
+        return [self.head(count)]
+
     def example(self) -> Any:
         """Arrays, or specs, whose dtypes and shapes are those of every batch but for the number of rows."""
         return self.head(2)
@@ -98,7 +102,15 @@ class Indexed(Source):
 
     def head(self, count: int) -> Rows:
         """The first rows, augmented where training rows are, since that may change their shape."""
-        numbers = np.arange(min(count, self.rows))
+        return self._numbered(np.arange(min(count, self.rows)))
+
+    def places(self, count: int) -> list[Rows]:
+        """The first rows, the last, and some from the first to the last: rows that are near each other may be alike."""
+        count = min(count, self.rows)
+        spread = np.linspace(0, self.rows - 1, count).astype(int)
+        return [self._numbered(numbers) for numbers in (np.arange(count), spread, np.arange(-count, 0) + self.rows)]
+
+    def _numbered(self, numbers: np.ndarray) -> Rows:
         rows = self.take(numbers)
         return rows if self.augment is None else as_arrays(self.augment(rows, seeds(0, 0, numbers)))
 

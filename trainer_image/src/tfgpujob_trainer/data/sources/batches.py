@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from tfgpujob_trainer.data.sources.text import kind
 
 Read = Callable[[int, int, int], Iterator[Rows]]
 """The batches of a pass over the data, from a place on: (pass, place, seed). The same on every worker."""
+_READ_AHEAD = 32
+"""How many batches may be made only to look at the last of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +56,10 @@ class Batches(Ordered):
         pass_over: Callable[[int], None] = lambda _: None,
         once: bool = False,
     ) -> None:
-        """`pass_over` does to the data what making so many batches from the first one on does to them."""
+        """`head`: of data that should not be read before the training, the first rows.
+
+        `pass_over` does to the data what making so many batches from the first one on does to them.
+        """
         self.once = once
         self._read, self._specs, self._split, self._same = read, specs, split, same_everywhere
         self._length = extent.batches
@@ -69,6 +75,7 @@ class Batches(Ordered):
         )
         self.notes = notes
         self._head, self._pass_over = head, pass_over
+        self._reads_again = head is None
         self._open: tuple[int, Iterator[Rows]] = (-1, iter(()))
         self.first_epoch = 0
         """The one that begins where the data do, as the first epoch of each fit() does."""
@@ -85,6 +92,20 @@ class Batches(Ordered):
             raise ConfigError(f"data({self._split!r}) returned no rows")
         rows: Rows = tf.nest.map_structure(lambda a: a[:count], self._head)
         return rows
+
+    def places(self, count: int) -> list[Rows]:
+        """The first rows of the first batch, the last of the last, and some of all that lies between.
+
+        Of batches after the first, if making them leaves no trace in the script, and need not be waited for.
+        """
+        some = [self.head(self.batch_size or count)]
+        if self._reads_again:
+            most = min(self.steps, _READ_AHEAD) - 1
+            some += [rows for at in sorted({most // 2, most} - {0}) for rows in islice(self._read(0, at, 0), 1)]
+        spread = [_spread(rows, -(-count // len(some))) for rows in some]
+        alike = len({tuple(array.shape[1:] for array in leaves(rows)) for rows in some}) == 1
+        between = tf.nest.map_structure(lambda *arrays: np.concatenate(arrays)[:count], *spread) if alike else spread[0]
+        return [self.head(count), between, tf.nest.map_structure(lambda array: array[-count:], some[-1])]
 
     def example(self) -> Any:
         """Specs, whose unknown dimensions may be another one in each batch."""
@@ -159,6 +180,12 @@ def shared(rows: Rows, replicas: int, split: str = "train") -> int:
     if count < replicas:
         raise _too_few(split, count, replicas)
     return count
+
+
+def _spread(rows: Rows, count: int) -> Rows:
+    """So many rows of a batch, from its first one to its last."""
+    spread: Rows = tf.nest.map_structure(lambda a: a[np.linspace(0, len(a) - 1, count).astype(int)], rows)
+    return spread
 
 
 def _too_few(split: str, rows: int, replicas: int) -> ConfigError:
