@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule
 from tfgpujob.api.spec import GpuSpec
 from tfgpujob.api.template import items, part
 from tfgpujob.names import GPU_CLAIM, Role
@@ -15,6 +15,7 @@ _FIELD: Final = "spec.gpu.claim"
 _WAYS: Final = ("templateName", "deviceClassName", "firstAvailable")
 _DEFAULT_RESOURCE: Final = GpuSpec.model_fields["resource_name"].default
 _ONE_WAY: Final = f"keep one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]}"
+_BESIDE: Final = f"is set beside {_FIELD}, whose count says how many GPUs a pod gets"
 _HOW_MANY: Final = "remove it, and set spec.gpu.claim.count"
 
 
@@ -29,35 +30,6 @@ def _one_way(job: Job) -> Iterator[Invalid]:
         yield Invalid(_FIELD, f"{' and '.join(said)} are both set", _ONE_WAY)
 
 
-def _selectors(job: Job) -> Iterator[Invalid]:
-    claim = job.spec.gpu.claim
-    if claim is not None and claim.selectors is not None and claim.device_class_name is None:
-        fix = "set deviceClassName too, or write them into the template or into each entry of firstAvailable"
-        yield Invalid(f"{_FIELD}.selectors", "select devices of deviceClassName, which is not set", fix)
-
-
-def _count(job: Job) -> Iterator[Invalid]:
-    claim = job.spec.gpu.claim
-    if claim is not None and claim.template_name is not None and claim.count is None:
-        problem = "is not set, and the operator does not read the template templateName"
-        fix = "set it to the number of GPUs that a pod gets by it: TFGPU_GPUS, processesPerGpu and GPU time follow it"
-        yield Invalid(f"{_FIELD}.count", problem, fix)
-
-
-def _per_replica(job: Job) -> Iterator[Invalid]:
-    gpu = job.spec.gpu
-    if gpu.claim is not None and gpu.per_replica is not None:
-        problem = f"{gpu.per_replica} beside {_FIELD}, whose count says how many GPUs a pod gets"
-        yield Invalid("spec.gpu.perReplica", problem, _HOW_MANY)
-
-
-def _resource_name(job: Job) -> Iterator[Invalid]:
-    gpu = job.spec.gpu
-    if gpu.claim is not None and gpu.resource_name != _DEFAULT_RESOURCE:
-        problem = f"{gpu.resource_name} beside {_FIELD}: GPUs come by one of them"
-        yield Invalid("spec.gpu.resourceName", problem, f"remove it, or {_FIELD}")
-
-
 def _role_gpus(job: Job) -> Iterator[Invalid]:
     if job.spec.gpu.claim is None:
         return
@@ -65,8 +37,7 @@ def _role_gpus(job: Job) -> Iterator[Invalid]:
         trains = role not in job.spec.traits.no_gpus and role is not Role.EVALUATOR
         if replica.gpus or (replica.gpus == 0 and trains):
             fix = _HOW_MANY if trains else f"{_HOW_MANY}, or set it to 0 for a {role} on the CPU, which gets no claim"
-            problem = f"{replica.gpus} beside {_FIELD}, whose count says how many GPUs a pod gets"
-            yield Invalid(f"spec.replicaSpecs.{role}.gpus", problem, fix)
+            yield Invalid(f"spec.replicaSpecs.{role}.gpus", _BESIDE, fix)
 
 
 def _limit(job: Job) -> Iterator[Invalid]:
@@ -105,48 +76,51 @@ RULES = (
             f"one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]} says which devices; {_ONE_WAY}",
         ),
     ),
-    JobRule(
+    rule(
         "claim.selectors",
-        _selectors,
-        cel=_at_claim(
-            "!has(self.selectors) || has(self.deviceClassName)",
-            "selectors",
-            "select devices of deviceClassName, which is not set; set it too, or write them into the template or into "
-            "each entry of firstAvailable",
+        Refusal(
+            of=lambda job: job.spec.gpu.claim,
+            breaks=lambda claim: claim.selectors is not None and claim.device_class_name is None,
+            at="spec.gpu.claim",
+            field="selectors",
+            cel="!has(self.selectors) || has(self.deviceClassName)",
+            problem="select devices of deviceClassName, which is not set",
+            fix="set it too, or write them into the template or into each entry of firstAvailable",
         ),
     ),
-    JobRule(
+    rule(
         "claim.count",
-        _count,
-        cel=_at_claim(
-            "!has(self.templateName) || has(self.count)",
-            "",
-            "count is not set, and the operator does not read the template templateName; set count to the number of "
-            "GPUs that a pod gets by it",
+        Refusal(
+            of=lambda job: job.spec.gpu.claim,
+            breaks=lambda claim: claim.template_name is not None and claim.count is None,
+            at="spec.gpu.claim",
+            cel="!has(self.templateName) || has(self.count)",
+            problem="count is not set, and the operator does not read the template templateName",
+            fix="set it to the number of GPUs that a pod gets by it: TFGPU_GPUS, processesPerGpu and GPU time use it",
         ),
     ),
-    JobRule(
+    rule(
         "claim.per-replica",
-        _per_replica,
-        cel=(
-            Cel(
-                at="spec.gpu",
-                rule="!has(self.claim) || !has(self.perReplica)",
-                field="perReplica",
-                message=f"perReplica is set beside claim, whose count says how many GPUs a pod gets; {_HOW_MANY}",
-            ),
+        Refusal(
+            of=lambda job: job.spec.gpu if job.spec.gpu.claim is not None else None,
+            breaks=lambda gpu: gpu.per_replica is not None,
+            at="spec.gpu",
+            field="perReplica",
+            cel="!has(self.claim) || !has(self.perReplica)",
+            problem=_BESIDE,
+            fix=_HOW_MANY,
         ),
     ),
-    JobRule(
+    rule(
         "claim.resource-name",
-        _resource_name,
-        cel=(
-            Cel(
-                at="spec.gpu",
-                rule=f"!has(self.claim) || self.resourceName == '{_DEFAULT_RESOURCE}'",
-                field="resourceName",
-                message="resourceName is set beside claim: GPUs come by one of them; remove the other",
-            ),
+        Refusal(
+            of=lambda job: job.spec.gpu if job.spec.gpu.claim is not None else None,
+            breaks=lambda gpu: gpu.resource_name != _DEFAULT_RESOURCE,
+            at="spec.gpu",
+            field="resourceName",
+            cel=f"!has(self.claim) || self.resourceName == '{_DEFAULT_RESOURCE}'",
+            problem="is set beside spec.gpu.claim: GPUs come by one of them",
+            fix="remove one of both",
         ),
     ),
     JobRule("claim.role-gpus", _role_gpus, only_python=_PODS_GPUS),

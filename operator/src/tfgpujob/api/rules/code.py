@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule
+from tfgpujob.api.trainer import GitCode
 
 _COMMIT: Final = re.compile("[0-9a-f]{40}")
 _SOURCES = "configMap, volume, image and git"
@@ -25,17 +26,8 @@ def _code(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.trainer.code", problem, f"name exactly one of {_SOURCES}")
 
 
-def _git_revision(job: Job) -> Iterator[Invalid]:
-    git = job.spec.trainer.code.git if job.spec.trainer and job.spec.trainer.code else None
-    if git is not None and not _COMMIT.fullmatch(git.revision):
-        yield Invalid("spec.trainer.code.git.revision", f"{git.revision!r} is no full commit", _WHICH_COMMIT)
-
-
-def _git_credentials(job: Job) -> Iterator[Invalid]:
-    git = job.spec.trainer.code.git if job.spec.trainer and job.spec.trainer.code else None
-    if git is not None and git.secret_name is not None and not git.url.startswith("https://"):
-        fix = "use https, or remove secretName"
-        yield Invalid("spec.trainer.code.git", "would send the Secret's password over http, unencrypted", fix)
+def _git(job: Job) -> GitCode | None:
+    return job.spec.trainer.code.git if job.spec.trainer and job.spec.trainer.code else None
 
 
 RULES = (
@@ -51,27 +43,28 @@ RULES = (
             ),
         ),
     ),
-    JobRule(
+    rule(
         "trainer.git-revision",
-        _git_revision,
-        cel=(
-            Cel(
-                at="spec.trainer.code.git",
-                rule="self.revision.matches('^[0-9a-f]{40}$')",
-                field="revision",
-                message=f"is no full commit; {_WHICH_COMMIT}",
-            ),
+        Refusal(
+            of=_git,
+            breaks=lambda git: not _COMMIT.fullmatch(git.revision),
+            at="spec.trainer.code.git",
+            field="revision",
+            cel="self.revision.matches('^[0-9a-f]{40}$')",
+            shows=lambda git: repr(git.revision),
+            problem="is no full commit",
+            fix=_WHICH_COMMIT,
         ),
     ),
-    JobRule(
+    rule(
         "trainer.git-credentials",
-        _git_credentials,
-        cel=(
-            Cel(
-                at="spec.trainer.code.git",
-                rule="!has(self.secretName) || self.url.startsWith('https://')",
-                message="would send the Secret's password over http, unencrypted; use https, or remove secretName",
-            ),
+        Refusal(
+            of=_git,
+            breaks=lambda git: git.secret_name is not None and not git.url.startswith("https://"),
+            at="spec.trainer.code.git",
+            cel="!has(self.secretName) || self.url.startsWith('https://')",
+            problem="would send the Secret's password over http, unencrypted",
+            fix="use https, or remove secretName",
         ),
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rule
 from tfgpujob.api.spec import JobSpec, ReplicaSpec
 from tfgpujob.api.strategies import Work
 from tfgpujob.api.template import PodTemplate, part
@@ -79,13 +79,6 @@ def several_processes(job: Job) -> bool:
 def plain_count(limit: Any) -> int | None:
     """A resource's limit as a number of GPUs. None for forms that are left to the API server, such as 1e0."""
     return int(limit) if _PLAIN.fullmatch(str(limit)) else None
-
-
-def _memory(job: Job) -> Iterator[Invalid]:
-    memory = job.spec.gpu.memory
-    if memory.growth and memory.limit_mib is not None:
-        fix = "keep one of them: TensorFlow refuses a limit on memory that grows"
-        yield Invalid("spec.gpu.memory", "growth and limitMiB are both set", fix)
 
 
 def _claims(job: Job) -> Iterator[Invalid]:
@@ -161,22 +154,21 @@ def _processes_size(job: Job) -> Iterator[Invalid]:
 _PODS_GPUS = "a pod's GPUs follow from role, strategy and two fields: that table stands in one place"
 
 RULES = (
-    JobRule(
+    rule(
         "gpu.memory",
-        _memory,
-        cel=(
-            Cel(
-                at="spec.gpu.memory",
-                rule="!has(self.growth) || !self.growth || !has(self.limitMiB)",
-                message="growth and limitMiB are both set; keep one of them: TensorFlow refuses a limit on memory that "
-                "grows",
-            ),
+        Refusal(
+            of=lambda job: job.spec.gpu.memory,
+            breaks=lambda memory: bool(memory.growth) and memory.limit_mib is not None,
+            at="spec.gpu.memory",
+            cel="!has(self.growth) || !self.growth || !has(self.limitMiB)",
+            problem="growth and limitMiB are both set",
+            fix="keep one of them: TensorFlow refuses a limit on memory that grows",
         ),
     ),
     JobRule(
         "gpu.template-limit",
         _template_limit,
-        only_python="a pod's GPUs follow from role, strategy and two fields: that table stands in one place",
+        only_python=_PODS_GPUS,
     ),
     JobRule("gpu.claims", _claims, only_python=_PODS_GPUS),
     JobRule(

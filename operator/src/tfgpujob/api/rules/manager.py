@@ -2,54 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Cel, Job, JobRule
+from tfgpujob.api.rules.rule import Refusal, rule
 from tfgpujob.names import MULTIKUEUE
-
-_FIELD = "runPolicy.managedBy"
-_TWO = "spec.managedBy names another controller"
-_REMOVE = "remove one of both"
-_UNREAD = "MultiKueue reads spec.managedBy, not this"
-_MOVE = "write it there instead"
-
-
-def _one(job: Job) -> Iterator[Invalid]:
-    managed_by, older = job.spec.managed_by, job.spec.run_policy.managed_by
-    if managed_by is not None and older is not None and managed_by != older:
-        yield Invalid(f"spec.{_FIELD}", _TWO, _REMOVE)
-
-
-def _where_it_is_read(job: Job) -> Iterator[Invalid]:
-    if job.spec.run_policy.managed_by == MULTIKUEUE:
-        yield Invalid(f"spec.{_FIELD}", _UNREAD, _MOVE)
-
 
 _ABSENT = "!has(self.runPolicy) || !has(self.runPolicy.managedBy)"
 RULES = (
-    JobRule(
+    rule(
         "manager.one",
-        _one,
-        cel=(
-            Cel(
-                at="spec",
-                rule=f"!has(self.managedBy) || {_ABSENT} || self.managedBy == self.runPolicy.managedBy",
-                field=_FIELD,
-                message=f"{_TWO}; {_REMOVE}",
-            ),
+        Refusal(
+            of=lambda job: job.spec,
+            breaks=lambda spec: len({spec.managed_by, spec.run_policy.managed_by} - {None}) > 1,
+            at="spec",
+            field="runPolicy.managedBy",
+            cel=f"!has(self.managedBy) || {_ABSENT} || self.managedBy == self.runPolicy.managedBy",
+            problem="spec.managedBy names another controller",
+            fix="remove one of both",
         ),
     ),
-    JobRule(
+    rule(
         "manager.where-it-is-read",
-        _where_it_is_read,
-        cel=(
-            Cel(
-                at="spec",
-                rule=f"{_ABSENT} || self.runPolicy.managedBy != '{MULTIKUEUE}'",
-                field=_FIELD,
-                message=f"{_UNREAD}; {_MOVE}",
-            ),
+        Refusal(
+            of=lambda job: job.spec.run_policy.managed_by,
+            breaks=lambda managed_by: managed_by == MULTIKUEUE,
+            at="spec",
+            field="runPolicy.managedBy",
+            cel=f"{_ABSENT} || self.runPolicy.managedBy != '{MULTIKUEUE}'",
+            problem="MultiKueue reads spec.managedBy, not this",
+            fix="write it there instead",
         ),
     ),
 )

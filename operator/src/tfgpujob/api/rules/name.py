@@ -13,6 +13,7 @@ _FIELD = "metadata.name"
 _START_WITH = (
     "begin with a lower-case letter, then use lower-case letters, digits and -, and end with a letter or digit"
 )
+_SHORTER = f"use at most {MAX_NAME_LENGTH} characters, so that pod names stay within Kubernetes' 63"
 
 
 def _present(metadata: Mapping[str, Any]) -> Iterator[Invalid]:
@@ -29,8 +30,7 @@ def _pattern(metadata: Mapping[str, Any]) -> Iterator[Invalid]:
 def _length(metadata: Mapping[str, Any]) -> Iterator[Invalid]:
     name = metadata.get("name")
     if isinstance(name, str) and len(name) > MAX_NAME_LENGTH:
-        fix = f"use at most {MAX_NAME_LENGTH}, so that pod names stay within Kubernetes' 63"
-        yield Invalid(_FIELD, f"is {len(name)} characters long", fix)
+        yield Invalid(_FIELD, f"is {len(name)} characters long", _SHORTER)
 
 
 RULES: tuple[NameRule, ...] = (
@@ -53,8 +53,7 @@ RULES: tuple[NameRule, ...] = (
             Cel(
                 at="",
                 rule=f"size(self.metadata.name) <= {MAX_NAME_LENGTH}",
-                message=f"metadata.name: is too long; use at most {MAX_NAME_LENGTH} characters, so that pod names "
-                "stay within Kubernetes' 63",
+                message=f"metadata.name: is too long; {_SHORTER}",
             ),
         ),
     ),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule, strategy_in, training_of
+from tfgpujob.api.spec import ReplicaSpecs
 from tfgpujob.api.strategies import having
 from tfgpujob.api.template import PodTemplate, items
+from tfgpujob.api.trainer import TrainerSpec
 from tfgpujob.names import Role
 
 _STRATEGIES = having(lambda traits: traits.trainer_predicts)
@@ -34,6 +36,7 @@ OF_TRAINING = (
 )
 """Fields of spec.trainer that apply to training only; absent, or off, unless a user sets them."""
 _OFF = "none"
+_NO_MEANING = "has no meaning under trainer.mode predict"
 _OF_ONE_POD = frozenset({"emptyDir", "ephemeral"})
 """Volumes that are created and deleted with their pod."""
 
@@ -46,32 +49,12 @@ def predicts(trainer: str) -> str:
 PREDICTS = predicts("self")
 
 
-def _strategy(job: Job) -> Iterator[Invalid]:
-    if job.spec.predicts and not job.spec.traits.trainer_predicts:
-        yield Invalid(
-            "spec.strategy",
-            f"{job.spec.strategy} is a way to train, and trainer.mode is predict",
-            "use Custom for any number of workers, each on its own, Mirrored for one with all its GPUs, or OneDevice",
-        )
+def _predicting(job: Job) -> TrainerSpec | None:
+    return job.spec.trainer if job.spec.predicts else None
 
 
-def _workers(job: Job) -> Iterator[Invalid]:
-    for role in _NOT_WORKERS:
-        if job.spec.predicts and job.spec.replica_specs.count(role):
-            yield Invalid(f"spec.replicaSpecs.{role}", "trainer.mode predict has workers only", "remove it")
-
-
-def _weights(job: Job) -> Iterator[Invalid]:
-    trainer = job.spec.trainer
-    if trainer is None:
-        return
-    if not job.spec.predicts:
-        if trainer.predict.model is not None:
-            yield Invalid("spec.trainer.predict.model", "trainer.mode is train", "set mode: predict, or remove it")
-    elif trainer.predict.model is None and trainer.initial_weights is None:
-        yield Invalid("spec.trainer", "names no weights to predict with", "set predict.model, or initialWeights")
-    elif trainer.predict.model is not None and trainer.initial_weights is not None:
-        yield Invalid("spec.trainer", "predict.model and initialWeights are both set", "keep one of them")
+def _predicting_replicas(job: Job) -> ReplicaSpecs | None:
+    return job.spec.replica_specs if job.spec.predicts else None
 
 
 def _elastic_output(job: Job) -> Iterator[Invalid]:
@@ -110,7 +93,7 @@ def _of_training(job: Job) -> Iterator[Invalid]:
         for parent in parents:
             where = where[parent]
         if where.get(name, _OFF) != _OFF:
-            yield Invalid(f"spec.trainer.{path}", "has no meaning under trainer.mode predict", "remove it")
+            yield Invalid(f"spec.trainer.{path}", _NO_MEANING, "remove it")
 
 
 def _given(path: str) -> str:
@@ -120,53 +103,61 @@ def _given(path: str) -> str:
 
 
 RULES = (
-    JobRule(
+    rule(
         "predict.strategy",
-        _strategy,
-        cel=(
-            Cel(
-                at="spec",
-                rule=f"!has(self.trainer) || !{predicts('self.trainer')} || {strategy_in(_STRATEGIES)}",
-                field="strategy",
-                message="this strategy is a way to train, and trainer.mode is predict; use Custom for any number of "
-                "workers, each on its own, Mirrored for one with all its GPUs, or OneDevice",
-            ),
+        Refusal(
+            of=lambda job: job.spec if job.spec.predicts else None,
+            breaks=lambda spec: not spec.traits.trainer_predicts,
+            at="spec",
+            field="strategy",
+            cel=f"!has(self.trainer) || !{predicts('self.trainer')} || {strategy_in(_STRATEGIES)}",
+            shows=lambda spec: str(spec.strategy),
+            problem="is a way to train, and trainer.mode is predict",
+            fix="use Custom for any number of workers, each alone, Mirrored for one with all its GPUs, or OneDevice",
         ),
     ),
-    JobRule(
+    rule(
         "predict.workers",
-        _workers,
-        cel=tuple(
-            Cel(
+        *(
+            Refusal(
+                of=_predicting_replicas,
+                breaks=lambda replicas, role=role: bool(replicas.count(role)),  # type: ignore[misc]
                 at="spec",
-                rule=f"!has(self.trainer) || !{predicts('self.trainer')} || !has(self.replicaSpecs.{role}) || "
-                f"self.replicaSpecs.{role}.replicas == 0",
                 field=f"replicaSpecs.{role}",
-                message="trainer.mode predict has workers only; remove it",
+                cel=f"!has(self.trainer) || !{predicts('self.trainer')} || !has(self.replicaSpecs.{role}) || "
+                f"self.replicaSpecs.{role}.replicas == 0",
+                problem="trainer.mode predict has workers only",
+                fix="remove it",
             )
             for role in _NOT_WORKERS
         ),
     ),
-    JobRule(
+    rule(
         "predict.weights",
-        _weights,
-        cel=(
-            Cel(
-                at="spec.trainer",
-                rule=f"{PREDICTS} || !has(self.predict) || !has(self.predict.model)",
-                field="predict.model",
-                message="trainer.mode is train; set mode: predict, or remove it",
-            ),
-            Cel(
-                at="spec.trainer",
-                rule=f"!{PREDICTS} || has(self.initialWeights) || (has(self.predict) && has(self.predict.model))",
-                message="names no weights to predict with; set predict.model, or initialWeights",
-            ),
-            Cel(
-                at="spec.trainer",
-                rule=f"!{PREDICTS} || !has(self.initialWeights) || !has(self.predict) || !has(self.predict.model)",
-                message="predict.model and initialWeights are both set; keep one of them",
-            ),
+        Refusal(
+            of=training_of,
+            breaks=lambda trainer: trainer.predict.model is not None,
+            at="spec.trainer",
+            field="predict.model",
+            cel=f"{PREDICTS} || !has(self.predict) || !has(self.predict.model)",
+            problem="trainer.mode is train",
+            fix="set mode: predict, or remove it",
+        ),
+        Refusal(
+            of=_predicting,
+            breaks=lambda trainer: trainer.predict.model is None and trainer.initial_weights is None,
+            at="spec.trainer",
+            cel=f"!{PREDICTS} || has(self.initialWeights) || (has(self.predict) && has(self.predict.model))",
+            problem="names no weights to predict with",
+            fix="set predict.model, or initialWeights",
+        ),
+        Refusal(
+            of=_predicting,
+            breaks=lambda trainer: trainer.predict.model is not None and trainer.initial_weights is not None,
+            at="spec.trainer",
+            cel=f"!{PREDICTS} || !has(self.initialWeights) || !has(self.predict) || !has(self.predict.model)",
+            problem="predict.model and initialWeights are both set",
+            fix="keep one of them",
         ),
     ),
     JobRule(
@@ -182,7 +173,7 @@ RULES = (
                 at="spec.trainer",
                 rule=f"!{PREDICTS} || !({_given(path)})",
                 field=path,
-                message="has no meaning under trainer.mode predict; remove it",
+                message=f"{_NO_MEANING}; remove it",
             )
             for path in OF_TRAINING
         ),

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.predict import predicts
-from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
+from tfgpujob.api.rules.rule import Refusal, rule, strategy_in
 from tfgpujob.api.strategies import having, listed
 
 _TRAINER_RUNS = having(lambda traits: traits.trainer_trains)
-_CHOICE = listed(_TRAINER_RUNS, "or")
-
-
-def _trainer_strategy(job: Job) -> Iterator[Invalid]:
-    if job.spec.trainer is not None and not job.spec.predicts and not job.spec.traits.trainer_trains:
-        yield Invalid(
-            "spec.trainer",
-            f"the bundled trainer can't run {job.spec.strategy} in this release",
-            f"use {_CHOICE}, or remove spec.trainer and run your own image",
-        )
 
 
 RELEASE_LIMITS = (
-    JobRule(
+    rule(
         "release.trainer-strategy",
-        _trainer_strategy,
-        cel=(
-            Cel(
-                at="spec",
-                rule=f"!has(self.trainer) || {predicts('self.trainer')} || {strategy_in(_TRAINER_RUNS)}",
-                field="trainer",
-                message=f"the bundled trainer can't run this strategy in this release; use {_CHOICE}, or remove "
-                "spec.trainer and run your own image",
-            ),
+        Refusal(
+            of=lambda job: job.spec if job.spec.trainer and not job.spec.predicts else None,
+            breaks=lambda spec: not spec.traits.trainer_trains,
+            at="spec",
+            field="trainer",
+            cel=f"!has(self.trainer) || {predicts('self.trainer')} || {strategy_in(_TRAINER_RUNS)}",
+            shows=lambda spec: str(spec.strategy),
+            problem="is a strategy that the bundled trainer can't run in this release",
+            fix=f"use {listed(_TRAINER_RUNS, 'or')}, or remove spec.trainer and run your own image",
         ),
     ),
 )

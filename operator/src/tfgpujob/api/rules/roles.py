@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfgpujob.api.base import MAX_REPLICAS
+from tfgpujob.api.base import MAX_INT32, MAX_REPLICAS
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.predict import predicts
-from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_in
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule, strategy_in
 from tfgpujob.api.rules.spares import WITH_LEADER
 from tfgpujob.api.strategies import Work, having, listed
 from tfgpujob.names import Role
@@ -18,6 +18,8 @@ _NEED_PS = having(lambda traits: Role.PS in traits.needs)
 _NO_CHIEF = having(lambda traits: Role.CHIEF in traits.refuses)
 _NO_PS = having(lambda traits: Role.PS in traits.refuses)
 _ADD_CHIEF = having(lambda traits: traits.adds_chief)
+_SET_ONE = "set replicas to 1, or use strategy MultiWorkerMirrored for several workers"
+_SET_MORE = "set replicas to 1 or more"
 _REMOVE_BOTH = "remove minReplicas and maxReplicas"
 _RESIZABLE = having(lambda traits: traits.resizable)
 _PREDICTING = having(lambda traits: traits.trainer_predicts and not traits.one_worker)
@@ -50,65 +52,20 @@ def _cel(rule: str, field: str, message: str) -> tuple[Cel, ...]:
 def _one_worker(job: Job) -> Iterator[Invalid]:
     count = job.spec.replica_specs.count(Role.WORKER)
     if job.spec.traits.one_worker and count != 1:
-        fix = "set replicas to 1, or use strategy MultiWorkerMirrored for several workers"
-        yield Invalid(_count_field(job, Role.WORKER), f"{job.spec.strategy} runs exactly one worker, not {count}", fix)
+        problem = f"{job.spec.strategy} runs exactly one worker, not {count}"
+        yield Invalid(_count_field(job, Role.WORKER), problem, _SET_ONE)
 
 
 def _worker_needed(job: Job) -> Iterator[Invalid]:
     if Role.WORKER in job.spec.traits.needs and job.spec.replica_specs.count(Role.WORKER) == 0:
         field = _count_field(job, Role.WORKER)
-        yield Invalid(field, f"{job.spec.strategy} needs a worker", "set replicas to 1 or more")
-
-
-def _no_chief(job: Job) -> Iterator[Invalid]:
-    if Role.CHIEF in job.spec.traits.refuses and job.spec.replica_specs.count(Role.CHIEF):
-        yield Invalid(_field(Role.CHIEF), f"{job.spec.strategy} has no chief", "remove it; its one worker does it all")
-
-
-def _no_ps(job: Job) -> Iterator[Invalid]:
-    if Role.PS in job.spec.traits.refuses and job.spec.replica_specs.count(Role.PS):
-        fix = "remove it, or use strategy ParameterServer"
-        yield Invalid(_field(Role.PS), f"{job.spec.strategy} has no parameter servers", fix)
+        yield Invalid(field, f"{job.spec.strategy} needs a worker", _SET_MORE)
 
 
 def _ps_needed(job: Job) -> Iterator[Invalid]:
     if Role.PS in job.spec.traits.needs and job.spec.replica_specs.count(Role.PS) == 0:
         field = _count_field(job, Role.PS)
-        yield Invalid(field, f"{job.spec.strategy} needs a parameter server", "set replicas to 1 or more")
-
-
-def _single_chief(job: Job) -> Iterator[Invalid]:
-    count = job.spec.replica_specs.count(Role.CHIEF)
-    if count > 1:
-        yield Invalid(f"{_field(Role.CHIEF)}.replicas", f"a job has one chief, not {count}", "set it to 1")
-
-
-def _chief_not_zero(job: Job) -> Iterator[Invalid]:
-    chief = job.spec.replica_specs.chief
-    if job.spec.traits.adds_chief and chief is not None and chief.replicas == 0:
-        fix = "set it to 1, or remove chief altogether: then one is added"
-        yield Invalid(f"{_field(Role.CHIEF)}.replicas", f"{job.spec.strategy} can't run without its chief", fix)
-
-
-def _single_evaluator(job: Job) -> Iterator[Invalid]:
-    count = job.spec.replica_specs.count(Role.EVALUATOR)
-    if count > 1:
-        fix = "set it to 1: TensorFlow refuses a second one"
-        yield Invalid(f"{_field(Role.EVALUATOR)}.replicas", f"a job has one evaluator, not {count}", fix)
-
-
-def _custom_can_succeed(job: Job) -> Iterator[Invalid]:
-    specs = job.spec.replica_specs
-    if job.spec.traits.work is Work.OWN_PROGRAM and specs.count(Role.CHIEF) + specs.count(Role.WORKER) == 0:
-        fix = "add a chief or a worker: their end decides the job's"
-        yield Invalid("spec.replicaSpecs", "without a chief and without a worker the job never succeeds", fix)
-
-
-def _size(job: Job) -> Iterator[Invalid]:
-    total = sum(replica.replicas for _, replica in job.spec.replica_specs.items())
-    if total > MAX_REPLICAS:
-        fix = f"use at most {MAX_REPLICAS}: TF_CONFIG names them all and must fit into one environment variable"
-        yield Invalid("spec.replicaSpecs", f"{total} replicas are too many", fix)
+        yield Invalid(field, f"{job.spec.strategy} needs a parameter server", _SET_MORE)
 
 
 def _only_workers_elastic(job: Job) -> Iterator[Invalid]:
@@ -124,16 +81,6 @@ def _elastic(job: Job) -> Iterator[Invalid]:
         yield Invalid(_field(Role.WORKER), _ONLY_RESIZABLE, _REMOVE_BOTH)
 
 
-def _within_bounds(job: Job) -> Iterator[Invalid]:
-    worker = job.spec.replica_specs.worker
-    if worker is None or not worker.elastic:
-        return
-    least, most = worker.min_replicas or 0, worker.max_replicas or MAX_REPLICAS
-    if not least <= worker.replicas <= most:
-        problem = f"is {worker.replicas}, and not between minReplicas and maxReplicas"
-        yield Invalid(f"{_field(Role.WORKER)}.replicas", problem, "change one of them")
-
-
 _IS_ELASTIC = (
     "has(self.replicaSpecs.worker) && (has(self.replicaSpecs.worker.minReplicas) || "
     "has(self.replicaSpecs.worker.maxReplicas))"
@@ -147,8 +94,7 @@ RULES = (
         cel=_cel(
             f"!({strategy_in(_ONE_WORKER)}) || {_count(Role.WORKER)} == 1",
             ".worker",
-            f"{listed(_ONE_WORKER, 'and')} run exactly one worker; set replicas to 1, or use strategy "
-            "MultiWorkerMirrored for several workers",
+            f"{listed(_ONE_WORKER, 'and')} run exactly one worker; {_SET_ONE}",
         ),
     ),
     JobRule(
@@ -157,25 +103,33 @@ RULES = (
         cel=_cel(
             f"!({strategy_in(_NEED_WORKER)}) || {_count(Role.WORKER)} > 0",
             ".worker",
-            f"{listed(_NEED_WORKER, 'and')} each need a worker; set replicas to 1 or more",
+            f"{listed(_NEED_WORKER, 'and')} each need a worker; {_SET_MORE}",
         ),
     ),
-    JobRule(
+    rule(
         "roles.no-chief",
-        _no_chief,
-        cel=_cel(
-            f"!({strategy_in(_NO_CHIEF)}) || {_count(Role.CHIEF)} == 0",
-            ".chief",
-            f"a {listed(_NO_CHIEF, 'or')} job has no chief; remove it; its one worker does it all",
+        Refusal(
+            of=lambda job: job.spec,
+            breaks=lambda spec: bool(Role.CHIEF in spec.traits.refuses and spec.replica_specs.count(Role.CHIEF)),
+            at="spec",
+            field="replicaSpecs.chief",
+            cel=f"!({strategy_in(_NO_CHIEF)}) || {_count(Role.CHIEF)} == 0",
+            shows=lambda spec: str(spec.strategy),
+            problem="has no chief",
+            fix="remove it; its one worker does it all",
         ),
     ),
-    JobRule(
+    rule(
         "roles.no-ps",
-        _no_ps,
-        cel=_cel(
-            f"!({strategy_in(_NO_PS)}) || {_count(Role.PS)} == 0",
-            ".ps",
-            "this strategy has no parameter servers; remove it, or use strategy ParameterServer",
+        Refusal(
+            of=lambda job: job.spec,
+            breaks=lambda spec: bool(Role.PS in spec.traits.refuses and spec.replica_specs.count(Role.PS)),
+            at="spec",
+            field="replicaSpecs.ps",
+            cel=f"!({strategy_in(_NO_PS)}) || {_count(Role.PS)} == 0",
+            shows=lambda spec: str(spec.strategy),
+            problem="has no parameter servers",
+            fix="remove it, or use strategy ParameterServer",
         ),
     ),
     JobRule(
@@ -184,41 +138,57 @@ RULES = (
         cel=_cel(
             f"!({strategy_in(_NEED_PS)}) || {_count(Role.PS)} > 0",
             ".ps",
-            f"{listed(_NEED_PS, 'or')} needs a parameter server; set replicas to 1 or more",
+            f"{listed(_NEED_PS, 'or')} needs a parameter server; {_SET_MORE}",
         ),
     ),
-    JobRule(
+    rule(
         "roles.single-chief",
-        _single_chief,
-        cel=_cel(f"{_count(Role.CHIEF)} <= 1", ".chief.replicas", "a job has one chief; set it to 1"),
+        Refusal(
+            of=lambda job: job.spec,
+            breaks=lambda spec: spec.replica_specs.count(Role.CHIEF) > 1,
+            at="spec",
+            field="replicaSpecs.chief.replicas",
+            cel=f"{_count(Role.CHIEF)} <= 1",
+            problem="a job has one chief",
+            fix="set it to 1",
+        ),
     ),
-    JobRule(
+    rule(
         "roles.chief-not-zero",
-        _chief_not_zero,
-        cel=_cel(
-            f"!({strategy_in(_ADD_CHIEF)}) || !has(self.replicaSpecs.chief) || self.replicaSpecs.chief.replicas > 0",
-            ".chief.replicas",
-            f"{listed(_ADD_CHIEF, 'or')} can't run without its chief; set it to 1, or remove chief altogether: then "
-            "one is added",
+        Refusal(
+            of=lambda job: job.spec if job.spec.traits.adds_chief else None,
+            breaks=lambda spec: spec.replica_specs.chief is not None and spec.replica_specs.chief.replicas == 0,
+            at="spec",
+            field="replicaSpecs.chief.replicas",
+            cel=f"!({strategy_in(_ADD_CHIEF)}) || !has(self.replicaSpecs.chief) || "
+            "self.replicaSpecs.chief.replicas > 0",
+            shows=lambda spec: str(spec.strategy),
+            problem="can't run without its chief",
+            fix="set it to 1, or remove chief altogether: then one is added",
         ),
     ),
-    JobRule(
+    rule(
         "roles.single-evaluator",
-        _single_evaluator,
-        cel=_cel(
-            f"{_count(Role.EVALUATOR)} <= 1",
-            ".evaluator.replicas",
-            "a job has one evaluator; set it to 1: TensorFlow refuses a second one",
+        Refusal(
+            of=lambda job: job.spec,
+            breaks=lambda spec: spec.replica_specs.count(Role.EVALUATOR) > 1,
+            at="spec",
+            field="replicaSpecs.evaluator.replicas",
+            cel=f"{_count(Role.EVALUATOR)} <= 1",
+            problem="a job has one evaluator",
+            fix="set it to 1: TensorFlow refuses a second one",
         ),
     ),
-    JobRule(
+    rule(
         "roles.custom-can-succeed",
-        _custom_can_succeed,
-        cel=_cel(
-            f"!({strategy_in(_OWN_PROGRAM)}) || {_count(Role.CHIEF)} + {_count(Role.WORKER)} > 0",
-            "",
-            "without a chief and without a worker the job never succeeds; add a chief or a worker: their end decides "
-            "the job's",
+        Refusal(
+            of=lambda job: job.spec.replica_specs if job.spec.traits.work is Work.OWN_PROGRAM else None,
+            breaks=lambda specs: specs.count(Role.CHIEF) + specs.count(Role.WORKER) == 0,
+            at="spec",
+            field="replicaSpecs",
+            cel=f"!({strategy_in(_OWN_PROGRAM)}) || {_count(Role.CHIEF)} + {_count(Role.WORKER)} > 0",
+            problem="without a chief and without a worker the job never succeeds",
+            fix="add a chief or a worker: their end decides the job's",
         ),
     ),
     JobRule(
@@ -245,27 +215,33 @@ RULES = (
             f"{_ONLY_RESIZABLE}; {_REMOVE_BOTH}",
         ),
     ),
-    JobRule(
+    rule(
         "roles.within-bounds",
-        _within_bounds,
-        cel=(
-            Cel(
-                at="spec.replicaSpecs.worker",
-                rule="(!has(self.minReplicas) || self.replicas >= self.minReplicas) && "
-                "(!has(self.maxReplicas) || self.replicas <= self.maxReplicas)",
-                field="replicas",
-                message="is not between minReplicas and maxReplicas; change one of them",
+        Refusal(
+            of=lambda job: job.spec.replica_specs.worker,
+            breaks=lambda worker: (
+                not (worker.min_replicas or 0) <= worker.replicas <= (worker.max_replicas or MAX_INT32)
             ),
+            at="spec.replicaSpecs.worker",
+            field="replicas",
+            cel="(!has(self.minReplicas) || self.replicas >= self.minReplicas) && "
+            "(!has(self.maxReplicas) || self.replicas <= self.maxReplicas)",
+            shows=lambda worker: str(worker.replicas),
+            problem="is not between minReplicas and maxReplicas",
+            fix="change one of them",
         ),
     ),
-    JobRule(
+    rule(
         "roles.size",
-        _size,
-        cel=_cel(
-            f"{_TOTAL} <= {MAX_REPLICAS}",
-            "",
-            f"too many replicas; use at most {MAX_REPLICAS}: TF_CONFIG names them all and must fit into one "
-            "environment variable",
+        Refusal(
+            of=lambda job: sum(replica.replicas for _, replica in job.spec.replica_specs.items()),
+            breaks=lambda total: total > MAX_REPLICAS,
+            at="spec",
+            field="replicaSpecs",
+            cel=f"{_TOTAL} <= {MAX_REPLICAS}",
+            shows=str,
+            problem="replicas are too many",
+            fix=f"use at most {MAX_REPLICAS}: TF_CONFIG names them all and must fit into one environment variable",
         ),
     ),
 )

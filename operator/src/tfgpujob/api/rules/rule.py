@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.template import PodTemplate
+from tfgpujob.api.trainer import TrainerSpec
 from tfgpujob.names import Role, Strategy
 
 EVERY_ROLE = "<role>"
@@ -55,6 +56,51 @@ class Rule(Generic[T]):
     cel: tuple[Cel, ...] = field(default=())
     only_python: str = ""
     """Why there is no CEL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why one field is refused, in the same words in Python and in CEL."""
+
+    of: Callable[[Job], Any]
+    """The part of the job that it is about; None: the job has none."""
+    breaks: Callable[[Any], bool]
+    at: str
+    """As Cel.at, with `field` below it."""
+    field: str = ""
+    cel: str
+    """True for a job that is not refused."""
+    problem: str
+    fix: str
+    shows: Callable[[Any], str] | None = None
+    """The wrong value, which Python puts before the problem; a message of CEL is fixed."""
+
+    def check(self, job: Job) -> Iterator[Invalid]:
+        found = self.of(job)
+        if found is not None and self.breaks(found):
+            shown = f"{self.shows(found)} " if self.shows else ""
+            yield Invalid(f"{self.at}.{self.field}".rstrip("."), f"{shown}{self.problem}", self.fix)
+
+
+def rule(rule_id: str, *refusals: Refusal) -> JobRule:
+    """A rule that says the same in Python and in CEL."""
+
+    def check(job: Job) -> Iterator[Invalid]:
+        for refusal in refusals:
+            yield from refusal.check(job)
+
+    cel = (Cel(at=r.at, rule=r.cel, field=r.field, message=f"{r.problem}; {r.fix}") for r in refusals)
+    return JobRule(rule_id, check, cel=tuple(cel))
+
+
+def trainer_of(job: Job) -> TrainerSpec | None:
+    """spec.trainer, in any mode."""
+    return job.spec.trainer
+
+
+def training_of(job: Job) -> TrainerSpec | None:
+    """spec.trainer of a job that trains."""
+    return None if job.spec.predicts else job.spec.trainer
 
 
 NameRule = Rule[Mapping[str, Any]]

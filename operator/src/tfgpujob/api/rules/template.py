@@ -15,6 +15,10 @@ from tfgpujob.names import CONTAINER, GROUP, PORT, port_name
 
 _PREFIX = f"{GROUP}/"
 _RESERVED = "tfgpu-"
+_OURS = "is set by the operator"
+_NO_RESTART = "pods and containers of a job are never restarted in place"
+_FOUND_BY_IT = "remove it: the other replicas find the pod by it"
+_NAMES = "remove it: pods are named <job>-<role>-<index>"
 OWN_ENV = frozenset(
     {
         "TF_CONFIG",
@@ -65,7 +69,7 @@ def _restart_policy(template: PodTemplate, path: str) -> Iterator[Invalid]:
     policy = template.spec.restart_policy
     if policy not in {None, "Never"}:
         fix = f"remove it and set {path.removesuffix('.template')}.restartPolicy"
-        yield Invalid(f"{path}.spec.restartPolicy", f"pods of a job are never restarted in place, so not {policy}", fix)
+        yield Invalid(f"{path}.spec.restartPolicy", f"{_NO_RESTART}, so not {policy}", fix)
 
 
 def _container_restarts(template: PodTemplate, path: str) -> Iterator[Invalid]:
@@ -75,23 +79,21 @@ def _container_restarts(template: PodTemplate, path: str) -> Iterator[Invalid]:
         where = f"{path}.spec.containers[{index}]"
         policy = part(container, "restartPolicy")
         if policy is not None and policy != "Never":
-            problem = f"containers of a job are never restarted in place, so not {policy!r:.60}"
+            problem = f"{_NO_RESTART}, so not {policy!r:.60}"
             yield Invalid(f"{where}.restartPolicy", problem, fix)
         if part(container, "restartPolicyRules"):
-            yield Invalid(f"{where}.restartPolicyRules", "containers of a job are never restarted in place", fix)
+            yield Invalid(f"{where}.restartPolicyRules", _NO_RESTART, fix)
 
 
 def _address(template: PodTemplate, path: str) -> Iterator[Invalid]:
     for name in ("hostname", "subdomain"):
         if getattr(template.spec, name) is not None:
-            fix = "remove it: the other replicas find the pod by it"
-            yield Invalid(f"{path}.spec.{name}", "is set by the operator", fix)
+            yield Invalid(f"{path}.spec.{name}", _OURS, _FOUND_BY_IT)
 
 
 def _name(template: PodTemplate, path: str) -> Iterator[Invalid]:
     if template.metadata.name is not None:
-        fix = "remove it: pods are named <job>-<role>-<index>"
-        yield Invalid(f"{path}.metadata.name", "is set by the operator", fix)
+        yield Invalid(f"{path}.metadata.name", _OURS, _NAMES)
 
 
 def _own_labels(template: PodTemplate, path: str) -> Iterator[Invalid]:
@@ -99,7 +101,7 @@ def _own_labels(template: PodTemplate, path: str) -> Iterator[Invalid]:
         for key in getattr(template.metadata, kind):
             if key.startswith(_PREFIX):
                 fix = f"remove it: what begins with {_PREFIX} is the operator's"
-                yield Invalid(f"{path}.metadata.{kind}[{key}]", "is set by the operator", fix)
+                yield Invalid(f"{path}.metadata.{kind}[{key}]", _OURS, fix)
 
 
 def _own_env(template: PodTemplate, path: str) -> Iterator[Invalid]:
@@ -161,7 +163,7 @@ RULES = (
             _cel(
                 "!has(self.spec) || !has(self.spec.restartPolicy) || self.spec.restartPolicy == 'Never'",
                 "spec.restartPolicy",
-                "pods of a job are never restarted in place; remove it and set spec.replicaSpecs.<role>.restartPolicy",
+                f"{_NO_RESTART}; remove it and set spec.replicaSpecs.<role>.restartPolicy",
             ),
         ),
     ),
@@ -173,7 +175,7 @@ RULES = (
             _cel(
                 f"!has(self.spec) || !has(self.spec.{name})",
                 f"spec.{name}",
-                "is set by the operator; remove it: the other replicas find the pod by it",
+                f"{_OURS}; {_FOUND_BY_IT}",
             )
             for name in ("hostname", "subdomain")
         ),
@@ -185,7 +187,7 @@ RULES = (
             _cel(
                 "!has(self.metadata) || !has(self.metadata.name)",
                 "metadata.name",
-                "is set by the operator; remove it: pods are named <job>-<role>-<index>",
+                f"{_OURS}; {_NAMES}",
             ),
         ),
     ),
