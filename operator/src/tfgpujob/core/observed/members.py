@@ -46,12 +46,8 @@ class Resize:
     """When the resize began."""
 
     def to_status(self) -> dict[str, Any]:
-        return {
-            "workers": self.workers,
-            "least": self.least,
-            "generation": self.generation,
-            "startTime": self.since,
-        }
+        fields = {"workers": self.workers, "least": self.least, "generation": self.generation}
+        return {**fields, "startTime": self.since}
 
     @staticmethod
     def from_status(resize: Mapping[str, Any]) -> Resize:

@@ -48,10 +48,10 @@ class StatusBuilder:
         return found is not None and found["status"] == "True"
 
     def reason(self, condition: Condition) -> str:
-        return str(self._conditions.get(condition, {}).get("reason", ""))
+        return str(self.condition(condition).get("reason", ""))
 
     def message(self, condition: Condition) -> str:
-        return str(self._conditions.get(condition, {}).get("message", ""))
+        return str(self.condition(condition).get("message", ""))
 
     @property
     def finished(self) -> bool:
