@@ -111,7 +111,7 @@ test-all: ## everything, in hours, with training processes that are not forked
 	$(UNIT) -m "deep and not cluster" --shard all --part unit
 	FRESH=1 $(TRAINER) -m deep --shard all --part trainer
 	$(MAKE) --no-print-directory test-cluster-all
-flakes: venv venv-trainer ## make test again and again, in random order at a load of 8 (RUNS=10); goes on where it was stopped
+flakes: venv venv-trainer ## make test again and again, in random order at a load of 8 (RUNS=10); continues where it was stopped
 	@$(PY) -m tests.flakes --runs $(RUNS)
 RUNS ?= 10
 .PHONY: figures

@@ -78,10 +78,10 @@ networkPolicy.enabled: every pod may ask the operator for its metrics, and which
 admissionPolicy.enabled: what the operator refuses is refused in the job's status, and not at kubectl apply (Kubernetes 1.30)
 {{- end }}
 {{- if not .admissionPolicy.operator }}
-admissionPolicy.operator: whoever has the operator's token may make pods that own their node (Kubernetes 1.30)
+admissionPolicy.operator: a client with the operator's token may create pods that control their node (Kubernetes 1.30)
 {{- end }}
 {{- if .rbac.aggregateToDefaultRoles }}
-rbac.aggregateToDefaultRoles: whoever may edit in a namespace may make jobs there
+rbac.aggregateToDefaultRoles: users with the role edit in a namespace may create jobs there
 {{- end }}
 {{- if and .kueue.enabled (not .kueue.manageJobsWithoutQueueName) }}
 kueue.manageJobsWithoutQueueName: a job without a queue runs at once, past all quotas

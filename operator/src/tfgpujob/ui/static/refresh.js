@@ -1,4 +1,4 @@
-// A page that is live is read again every few seconds, unless somebody is busy with it.
+// A live page is reloaded every few seconds, unless the user is interacting with it.
 "use strict";
 
 function busy() {
