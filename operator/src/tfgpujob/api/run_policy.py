@@ -130,8 +130,8 @@ class RunPolicy(Model):
     """Which pods are deleted when the job has finished. Auto: ps and evaluator pods and all pods that still run, so
     that GPUs are free, while finished chiefs and workers stay for their logs. Running: all pods that still run. A pod
     runs while any of its containers does, including a sidecar that never ends. All: all. None: none, so that parameter
-    servers keep their GPUs until the job is deleted; only the pods of a job that could not be started, and those that a
-    failed job created in place of a lost worker, are still deleted."""
+    servers keep their GPUs until the job is deleted; only pods that have nothing to do any more are still deleted:
+    those of a job that could not be started, and those that waited for a lost worker of a failed job."""
     ttl_seconds_after_finished: NotNegative | None = None
     """Delete the job and its pods this many seconds after it finished. Absent: keep it."""
     active_deadline_seconds: Positive64 | None = None

@@ -334,7 +334,8 @@ class CheckpointStatus(StatusModel):
     time: Time | None = None
     """When it was complete."""
     seconds: NotNegative | None = None
-    """How long the save took, from the end of the step. Pods that are created next have this much more time to stop."""
+    """How long the save took, from the end of the step. The grace period of pods that are created next leaves time for
+    it."""
 
 
 class FailureStatus(StatusModel):
