@@ -48,9 +48,10 @@ from tfgpujob_trainer.supervise.processes import training_environment
 
 NEXT_SEED = ROOT / "build/differential.json"
 BATCH_OF_PROGRAMS = 20
-"""Of one seed."""
+"""Programs of one seed."""
 TOLERANCE = 1e-8
-"""Of the largest number of an array, or of 1: float64 leaves 1e-16, and an optimizer divides by what is small."""
+"""Relative to the largest number of an array, or to 1: float64 leaves 1e-16, and an optimizer divides by small
+numbers."""
 _REFUSED = 2
 SAID = (
     *(one.reason for row in SUPPORT.values() for one in row.values() if one.kind in ("per worker", "bounded")),
@@ -139,7 +140,7 @@ def plainly(path: Path) -> Found | None:
         except Exception:  # such as a callback for what the optimizer has not
             return None
     found = _read(path.with_suffix(".npz"))
-    # Of numbers that are not finite the trainer ends.
+    # The trainer ends at numbers that are not finite.
     numbers = [value for value in found.values() if value.dtype.kind in "fiu"]
     return found if all(np.isfinite(value).all() for value in numbers) else None
 
@@ -305,7 +306,7 @@ class Search:
         self._began = time.monotonic()
 
     def of_seed(self, seed: int, most: int = BATCH_OF_PROGRAMS) -> str | None:
-        """The smallest program that fails, and how; None if none of so many fails."""
+        """The smallest program that fails, and how; None if none of `most` fails."""
 
         @hypothesis.seed(seed)
         @hypothesis.settings(
@@ -351,7 +352,7 @@ def main() -> int:
     if options.planted:
         return find_planted(options.most)
     prepare()
-    tf.get_logger().setLevel("ERROR")  # of functions that are traced again, for each program
+    tf.get_logger().setLevel("ERROR")  # it warns of functions that are traced again, for each program
     seed, found, search, began = options.seed, None, Search(options.needs), time.monotonic()
     if seed is None:
         seed = json.loads(NEXT_SEED.read_text())["seed"] if NEXT_SEED.exists() else 0

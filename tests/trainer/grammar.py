@@ -436,7 +436,7 @@ def programs(draw: Callable[..., Any]) -> Program:
         return pieces[draw(st.integers(0, len(pieces) - 1))]
 
     def some(pieces: Sequence[str], of: int, none: str = "") -> str:
-        """One of the pieces in one program of so many."""
+        """One of the pieces in one of `of` programs."""
         chosen: str = one([*pieces]) if draw(st.integers(0, of - 1)) == of - 1 else none
         return chosen
 

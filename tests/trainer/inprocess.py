@@ -111,7 +111,7 @@ def strategy_over(devices: int) -> tf.distribute.Strategy:
 
 
 def environment_over(devices: int) -> environment.Environment:
-    """Of the job whose strategy that is."""
+    """The environment of the job with that strategy."""
     if devices == WORKERS:
         return environment.read(os.environ)
     return environment.Environment(strategy="Mirrored" if devices > 1 else "OneDevice")

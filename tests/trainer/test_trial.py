@@ -81,7 +81,7 @@ def run(make, rows=None, **more):
 
 
 def is_that_of_one(make, later=None):
-    """Train on two replicas and plainly on one, with what happens as each epoch begins; notes that tell sums."""
+    """Train on two replicas and plainly on one, with what happens as each epoch begins; the notes name the sums."""
     keras.utils.set_random_seed(1)
     model, order = make(), Schedule(rows=ROWS, global_batch_size=BATCH, replicas=1, seed=1)
     for epoch in range(EPOCHS):

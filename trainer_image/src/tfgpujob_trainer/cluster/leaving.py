@@ -1,4 +1,4 @@
-"""The end of a program whose workers TensorFlow's coordination service holds together: all leave at once."""
+"""The exit of a program whose workers use TensorFlow's coordination service: all leave at the same time."""
 
 from __future__ import annotations
 

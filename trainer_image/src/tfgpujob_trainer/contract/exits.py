@@ -216,7 +216,7 @@ def out_of_memory(text: str, usage: Usage) -> Outcome:
 
 
 def _absent_fix(error: BaseException) -> str:
-    """Of a file that a script expects beside itself: in a cluster only what was sent is there."""
+    """The fix for a missing file that a script expects beside itself: in a cluster only files that were sent exist."""
     name = error.filename if isinstance(error, FileNotFoundError) else None
     if not isinstance(name, str) or not (parts := Path(name).parts) or parts[0] in {"/", ".."}:
         return ""
