@@ -390,7 +390,7 @@ def test_a_program_with_a_coordinator_gets_parameter_servers(tmp_path: Path, cap
     )
     spec = list(yaml.safe_load_all(capsys.readouterr().out))[1]["spec"]
     assert spec["strategy"] == "ParameterServer"
-    assert spec["replicaSpecs"] == {"ps": {"replicas": 1}, "worker": {"replicas": 3, "gpus": 1}}
+    assert spec["replicaSpecs"] == {"chief": {}, "ps": {"replicas": 1}, "worker": {"replicas": 3, "gpus": 1}}
     assert spec["trainer"]["args"] == ["--lr", "1e-4"]
 
 

@@ -117,7 +117,7 @@ def job_without_code(
     served = kind_of(file) in {Kind.COORDINATOR, Kind.SERVED_SCRIPT}
     several = Strategy.MULTI_WORKER_MIRRORED if workers > 1 else single
     chosen = strategy or (Strategy.PARAMETER_SERVER if served else several)
-    servers = {"ps": {"replicas": 1}} if chosen is Strategy.PARAMETER_SERVER else {}
+    servers = {"chief": {}, "ps": {"replicas": 1}} if chosen is Strategy.PARAMETER_SERVER else {}
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
