@@ -12,6 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+_LIBRARIES = ("builtins", "keras", "numpy", "tensorflow", "tfgpujob_trainer")
+"""Whose objects hold nothing of a script's that is to be found."""
 _HOLDERS = (keras.Layer, keras.optimizers.Optimizer, Mapping, list, tuple)
 
 
@@ -51,6 +53,38 @@ class PlainVariable:
 def plain_variables(model: keras.Model) -> list[PlainVariable]:
     """What the model and its layers hold of TensorFlow's own, such as a counter: `model.variables` has none of them."""
     return [PlainVariable(path, value) for path, value in held_in(vars(model), tf.Variable).items()]
+
+
+def captured_variables(variables: Iterable[tf.Variable], known: Iterable[Any]) -> list[PlainVariable]:
+    """Those of TensorFlow's variables, or of what they are each replica's own of, that are not `known` already."""
+    seen, found = {id(variable.value) for variable in known}, []
+    for variable in variables:
+        whole = whole_of(variable)
+        if id(whole) not in seen:
+            seen.add(id(whole))
+            found.append(PlainVariable(whole.name, whole))
+    return found
+
+
+def variables_held(held: Mapping[str, Any]) -> list[Any]:
+    """What objects of a script hold of variables: by themselves, and in models, modules and objects of its own."""
+    found: dict[int, Any] = {}
+    left, seen = list(held.items()), set()
+    for path, value in left:  # which grows
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, tf.Variable | keras.Variable):
+            variable = value if isinstance(value, keras.Variable) else PlainVariable(path, value)
+            found.setdefault(id(variable.value), variable)
+        elif isinstance(value, keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric | tf.Module):
+            left += [(f"{path}/{getattr(one, 'path', one.name)}", one) for one in value.variables]
+            left += [(path, getattr(value, "optimizer", None))]
+        elif isinstance(value, Mapping | list | tuple):
+            left += [(f"{path}/{name}", part) for name, part in _parts(value)]
+        elif type(value).__module__.split(".")[0] not in _LIBRARIES and not isinstance(value, type):
+            left += [(f"{path}/{name}", part) for name, part in getattr(value, "__dict__", {}).items()]
+    return list(found.values())
 
 
 def traced_variables(function: Any) -> list[tf.Variable]:

@@ -1,6 +1,7 @@
 """The callbacks of a script's fit(): run on every worker, with the same numbers, so that all of them do the same.
 
-What they remember is part of each checkpoint, as far as it is numbers, texts and arrays.
+What they remember is part of each checkpoint: numbers, texts, arrays, random generators, and the variables of what they
+hold. Anything else is said as training begins.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import numpy as np
 
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.optimizers import optimizers_of
 from tfgpujob_trainer.model.own_steps import has_own_steps
+from tfgpujob_trainer.model.variables import local_value, variables_held
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train import csv_logs
 
@@ -102,6 +105,10 @@ def _is(callback: keras.callbacks.Callback, name: str) -> bool:
     return isinstance(callback, getattr(keras.callbacks, name))
 
 
+class _GeneratorState(dict[str, Any]):
+    """Of one of NumPy's generators of random numbers."""
+
+
 class CallCallbacks:
     """The callbacks of one evaluate() or predict()."""
 
@@ -154,6 +161,12 @@ class ScriptCallbacks(CallCallbacks):
         self._peers, self._agree = peers, agree
         self.per_batch = _have_any(callbacks, _BATCH_HOOKS)
         self.stops = model.stop_training = False
+        named = {f"{type(one).__name__} {i}": one for i, one in enumerate(callbacks) if not _only_writes(one)}
+        self._named, self._known = named, {id(v.value) for v in (*model.variables, *model.metrics_variables)}
+        self._known |= {id(v.value) for optimizer in optimizers_of(model).values() for v in optimizer.variables}
+        self.variables = self._held()
+        """Those that the callbacks hold before the training begins, and the model doesn't."""
+        self._known |= {id(v.value) for v in self.variables}
         self._at_begin: list[dict[str, Any]] = []
         self._resumed: Mapping[str, Any] = {}
         self._logs: dict[str, Any] | None = None
@@ -179,6 +192,10 @@ class ScriptCallbacks(CallCallbacks):
             super().__call__(hook, *arguments)
         if hook == "on_train_begin":
             self._at_begin = [_remembered(callback) for callback in self._list.callbacks]
+            for name, callback in self._named.items():
+                if lost := _not_remembered(callback):
+                    who = f"{name.split()[0]}'s {', '.join(lost)}"
+                    say(f"{who}: no checkpoint keeps it; a resumed run has what the script makes of it")
             self._apply()
         if hook in _AGREED:
             epoch = f" of epoch {arguments[0] + 1}" if "epoch" in hook else ""
@@ -203,8 +220,12 @@ class ScriptCallbacks(CallCallbacks):
             attributes = {name: value for name, value in now.items() if before.get(name, _UNKNOWN) != value}
             changed.append({"class": _class(callback), "attributes": attributes})
         logs = None if self._logs is None else {name: np.asarray(value).tolist() for name, value in self._logs.items()}
-        csv = csv_logs.sizes(self._list.callbacks)
-        return {"stops": self.stops, "logs": logs, "callbacks": changed, "csv": csv}
+        csv, variables = csv_logs.sizes(self._list.callbacks), [_encoded(local_value(v)) for v in self._held()]
+        return {"stops": self.stops, "logs": logs, "callbacks": changed, "csv": csv, "variables": variables}
+
+    def _held(self) -> list[Any]:
+        held = {name: vars(callback) for name, callback in self._named.items()}
+        return [v for v in variables_held(held) if id(v.value) not in self._known]
 
     def resumed(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state, as soon as training begins: callbacks forget all in on_train_begin."""
@@ -224,6 +245,8 @@ class ScriptCallbacks(CallCallbacks):
             left.remove(saved)
             for name, value in saved["attributes"].items():
                 setattr(callback, name, _decoded(json.loads(value)))
+        for variable, value in zip(self._held(), self._resumed.get("variables", ()), strict=False):
+            variable.assign(_decoded(value))
 
 
 def as_logs(model: keras.Model, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,7 +287,18 @@ def _remembered(callback: keras.callbacks.Callback) -> dict[str, str]:
     return found
 
 
+def _not_remembered(callback: keras.callbacks.Callback) -> list[str]:
+    """Attributes of its author's that may change in a training, and are neither remembered nor only variables."""
+    if type(callback).__module__.startswith("keras."):
+        return []
+    kept, more = _remembered(callback), vars(keras.callbacks.Callback()).keys() | {"_model", "params"}
+    left = {name: value for name, value in vars(callback).items() if name not in kept and name not in more}
+    return [name for name, value in left.items() if not callable(value) and not variables_held({name: value})]
+
+
 def _encoded(value: Any) -> Any:
+    if isinstance(value, np.random.Generator):
+        value = _GeneratorState(value.bit_generator.state)
     if isinstance(value, np.generic):
         return _encoded(np.asarray(value)) | {"scalar": True}
     if isinstance(value, np.ndarray):
@@ -275,7 +309,8 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return {"tuple" if isinstance(value, tuple) else "list": [_encoded(one) for one in value]}
     if isinstance(value, dict):
-        return {"dict": [[_encoded(key), _encoded(one)] for key, one in value.items()]}
+        kind = "generator" if isinstance(value, _GeneratorState) else "dict"
+        return {kind: [[_encoded(key), _encoded(one)] for key, one in value.items()]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     # EarlyStopping turns min_delta around when it chooses its monitor_op: one without the other would be wrong.
@@ -300,6 +335,11 @@ def _decoded(value: Any) -> Any:
         return array[()] if value.get("scalar") else array
     if "module" in value:
         return _named(value)
+    if "generator" in value:
+        state = _decoded({"dict": value["generator"]})
+        generator = np.random.Generator(getattr(np.random, state["bit_generator"])())
+        generator.bit_generator.state = state
+        return generator
     if "dict" in value:
         return {_decoded(key): _decoded(one) for key, one in value["dict"]}
     kind = "tuple" if "tuple" in value else "list"

@@ -11,6 +11,7 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tfgpujob_trainer.cluster.replica_sum import sum_over_replicas
+from tfgpujob_trainer.model.variables import PlainVariable
 from tfgpujob_trainer.step.float16_allreduce import all_reduce_as_float16
 
 
@@ -23,6 +24,7 @@ class AllReduce:
         with tf.device("/cpu:0"):
             # A plain variable of this process; tf.Variable would make one that the workers share.
             self._reducing = ResourceVariable(0, trainable=False, dtype=tf.int32)
+        self.counter = PlainVariable("reducing", self._reducing)
 
     def waits_for_peers(self) -> bool:
         """Whether this worker has entered the all-reduce and waits for the others. Any thread may ask."""

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.model.batch import batch_spec, number
 from tfgpujob_trainer.model.loss import LossSums, loss_of, numbers_of
+from tfgpujob_trainer.model.variables import traced_variables
 from tfgpujob_trainer.step.layer_states import unlike_states
 
 
@@ -63,6 +64,10 @@ class Compiled:
     def _traced(self) -> Callable[..., Any]:
         """The function; with a signature its only trace, which a tf.function takes 0.3 ms a call to find."""
         return self.function.get_concrete_function() if self._signed else self.function
+
+    def variables(self) -> list[tf.Variable]:
+        """What it reads or changes; nothing as long as it is not traced."""
+        return traced_variables(self._traced) if self._signed else []
 
     def __call__(
         self, batches: Any, edges: Any, *, stop: bool = False, hold: bool = False, own_seconds: float = 0.0

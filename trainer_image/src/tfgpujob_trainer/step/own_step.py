@@ -30,7 +30,7 @@ from tfgpujob_trainer.model.moving_statistics import (
     moving_statistics,
 )
 from tfgpujob_trainer.model.optimizers import build_all, optimizers_of
-from tfgpujob_trainer.model.variables import PlainVariable, plain_variables, whole_of
+from tfgpujob_trainer.model.variables import PlainVariable, captured_variables, plain_variables
 from tfgpujob_trainer.step import stand_in
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
@@ -331,13 +331,7 @@ class OwnSteps:
     def _captured(self, trial: Trial) -> list[PlainVariable]:
         holders = [self._model, *self._optimizers]
         known = [*self._metrics, *plain_variables(self._model), *(v for one in holders for v in one.variables)]
-        seen, found = {id(variable.value) for variable in known}, []
-        for variable in trial.variables:
-            whole = whole_of(variable)
-            if id(whole) not in seen:
-                seen.add(id(whole))
-                found.append(PlainVariable(whole.name, whole))
-        return found
+        return captured_variables(trial.variables, [*known, self._all_reduce.counter])
 
     @contextmanager
     def _trying(self) -> Iterator[None]:

@@ -34,7 +34,8 @@ from tfgpujob_trainer.model.moving_statistics import (
     moving_statistics,
 )
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
-from tfgpujob_trainer.model.variables import PlainVariable, state_kept
+from tfgpujob_trainer.model.optimizers import optimizers_of
+from tfgpujob_trainer.model.variables import PlainVariable, captured_variables, plain_variables, state_kept
 from tfgpujob_trainer.step import stand_in
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, Step, StepResult, flags
@@ -76,7 +77,6 @@ class SynchronousSteps:
         name = name_in_support(strategy)
         self.notes = batch_normalization_notes(model, name, takeover.accumulate)
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
-        self.captured: list[PlainVariable] = []
         if half:
             self.notes += require("allReduce: float16", name, "allReduce: float16")
         if with_xla := wanted(jit, strategy, model):
@@ -106,6 +106,16 @@ class SynchronousSteps:
         self._trials: dict[bool, LossTrial] = {}
         """Of the training and of an evaluation, where these were tried."""
         self._allowed = False
+
+    @property
+    def captured(self) -> list[PlainVariable]:
+        """What the script holds, such as the weight of a loss that a callback changes."""
+        step = getattr(self._train_whole, "step", self._train_whole)
+        traced = step.variables() if isinstance(step, Compiled) else []
+        optimizers = optimizers_of(self._model).values()
+        known = [*self._model.variables, *self._model.metrics_variables, *plain_variables(self._model)]
+        known += [v for optimizer in optimizers for v in optimizer.variables]
+        return captured_variables(traced, [*known, self._all_reduce.counter])
 
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics from their sums."""

@@ -74,7 +74,8 @@ def assemble(
     total_steps = settings.steps or ((settings.epochs or 0) - initial_epoch) * built.schedule.steps_per_epoch
     output = Path(settings.output.directory)
     store, best_store = open_stores(output, settings, env, peers)
-    variables = variables_to_save(built.model, built.steps.captured)
+    captured = {id(v.value): v for v in (*built.steps.captured, *getattr(hooks, "variables", ()))}
+    variables = variables_to_save(built.model, list(captured.values()))
     manager = partial(
         CheckpointManager,
         variables=variables,

@@ -25,8 +25,9 @@ class Steps(Protocol):
     notes: list[str]
     """Log lines about how they are computed."""
 
-    captured: list[PlainVariable]
-    """Variables that the step reads or changes besides those of the model and its optimizers."""
+    @property
+    def captured(self) -> list[PlainVariable]:
+        """Variables that the step reads or changes besides those of the model and its optimizers."""
 
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics of the training from their sums."""
