@@ -20,6 +20,7 @@ from tests.trainer.script_rows import (
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.script import datasets
+from tfgpujob_trainer.script.datasets import dataset_batches
 
 
 def doubled(x, y):
@@ -323,3 +324,15 @@ def test_random_numbers_of_map_are_each_workers_own():
     assert found.fingerprint() == other.fingerprint()
     assert any("each worker draws its own" in note for note in found.notes)
     assert train(rows().batch(5)).fingerprint() != train(rows().skip(1).batch(5)).fingerprint()
+
+
+def test_steps_of_a_dataset_of_unknown_size_are_its_batches_and_that_is_said():
+    known, unknown = (
+        dataset_batches(one.batch(3), "train", steps=None, trains=True) for one in (rows(), rows().filter(_all))
+    )
+    assert known.steps == unknown.steps
+    assert [any("unknown size" in note for note in one.notes) for one in (known, unknown)] == [False, True]
+
+
+def _all(*_):
+    return True

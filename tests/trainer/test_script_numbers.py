@@ -248,6 +248,16 @@ class AsksOnce(OwnLoss):
         return [self.mine]
 
 
+def test_rows_are_evaluated_after_the_epochs_that_are_listed(tmp_path):
+    def script(model, fit, *_):
+        more = {"validation_data": rows(), "validation_freq": [1, 3], "shuffle": False}
+        return fit(model, *rows(), batch_size=BATCH, epochs=3, **more).history["val_loss"]
+
+    expected = used_by(tmp_path, script, dense(), 0)
+    assert len(expected) == 2
+    assert used_by(tmp_path, script, dense(), 2) == pytest.approx(expected, abs=1e-10)
+
+
 def test_the_model_is_asked_for_its_metrics_once_a_call_and_not_for_each_batch():
     """model.metrics walks through all layers."""
     told, model = Told(), AsksOnce()

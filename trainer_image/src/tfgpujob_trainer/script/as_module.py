@@ -27,7 +27,8 @@ def settings_of(call: FitCall, data: FitData, job: TrainerConfig, *, number: int
         store = None if output.store is None else f"{output.store.rstrip('/')}/fit-{number}"
         output = Output(directory=f"{output.directory.rstrip('/')}/fit-{number}", store=store)
     weights: Mapping[str, float] = {str(int(k)): float(v) for k, v in (call.class_weight or {}).items()}
-    every = None if data.validation is None else int(call.validation_freq)
+    # Of a list, the callbacks know which epochs it has.
+    every = None if data.validation is None else call.validation_freq if isinstance(call.validation_freq, int) else 1
     return dataclasses.replace(
         job,
         global_batch_size=data.batch_size,

@@ -61,8 +61,8 @@ def fit_data(call: FitCall, *, alike: bool = False) -> FitData:
 
     Raises ConfigError for what is not taken over.
     """
-    if not isinstance(call.validation_freq, int):
-        raise ConfigError(f"validation_freq is {call.validation_freq!r}", "use a whole number")
+    if not isinstance(call.validation_freq, int | list | tuple | set):
+        raise ConfigError(f"validation_freq is {call.validation_freq!r}", "use a whole number, or a list of epochs")
     x, y, weight, held_out = call.x, call.y, call.sample_weight, call.validation_data
     if call.validation_split and held_out is None:
         if isinstance(x, BATCHED):

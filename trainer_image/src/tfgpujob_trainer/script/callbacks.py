@@ -156,8 +156,10 @@ class ScriptCallbacks(CallCallbacks):
         epochs: int,
         steps: int,
         verbose: Any = 0,
+        validation_freq: Any = 1,
     ) -> None:
         super().__init__(callbacks, model, verbose, add_history=True, epochs=epochs, steps=steps)
+        self._validated = None if isinstance(validation_freq, int) else frozenset(validation_freq)
         self._peers, self._agree = peers, agree
         self.per_batch = _have_any(callbacks, _BATCH_HOOKS)
         self.stops = model.stop_training = False
@@ -203,6 +205,10 @@ class ScriptCallbacks(CallCallbacks):
         if hook == "on_epoch_end":
             # All workers see the same numbers, but a callback may look at a clock.
             self.stops = self._peers.count(bool(self._model.stop_training)) > 0
+
+    def validates(self, epoch: int) -> bool:
+        """Whether rows are held out to be evaluated after so many epochs."""
+        return self._validated is None or epoch in self._validated
 
     def batch_begin(self, index: int) -> None:
         """Before each batch of an epoch."""

@@ -36,6 +36,12 @@ _kept: WeakKeyDictionary[Any, dict[int, Any]] = WeakKeyDictionary()
 """What a cache() of the script keeps, by the seed of its order. Several datasets may be made of it."""
 _filling = RLock()
 
+_UNCOUNTED = (
+    "a dataset of unknown size: each batch is a step; plain Keras counts one more at the end of each epoch, so that "
+    "Adam and schedules of learning rates differ"
+)
+"""Keras asks for a batch until there is none: TensorFlow may have run what does not wait for that batch."""
+
 # The fields of TensorFlow's datasets are private: it is pinned, and the tests go through each of these.
 # ruff: noqa: SLF001
 
@@ -47,6 +53,7 @@ def dataset_batches(dataset: Any, split: str, *, steps: int | None, trains: bool
     """
     found = _Dataset(dataset, split, steps)
     specs, extent = found.specs(), found.extent(steps)
+    uncounted = trains and steps is None and int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY
     if not trains and steps is not None:
         rest = extent.batches is None or steps < extent.batches
         extent = replace(extent, batches=steps, last=extent.size) if rest else extent
@@ -56,7 +63,7 @@ def dataset_batches(dataset: Any, split: str, *, steps: int | None, trains: bool
         specs,
         split=split,
         steps=steps,
-        notes=found.notes,
+        notes=(*found.notes, *((_UNCOUNTED,) if uncounted else ())),
         same_everywhere=not found.draws,
     )
 

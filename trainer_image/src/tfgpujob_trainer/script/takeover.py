@@ -154,6 +154,7 @@ class Takeover:
                     epochs=call.epochs,
                     steps=built.schedule.steps_per_epoch,
                     verbose=call.verbose,
+                    validation_freq=call.validation_freq,
                 )
                 run = assemble(
                     settings,

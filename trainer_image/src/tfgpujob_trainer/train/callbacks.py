@@ -56,6 +56,9 @@ class Hooks(Protocol):
     def __call__(self, hook: str, *arguments: Any) -> None:
         """Run a hook of all callbacks."""
 
+    def validates(self, epoch: int) -> bool:
+        """Whether the `validation` split may be evaluated after so many epochs."""
+
     def batch_begin(self, index: int) -> None:
         """Before each batch of an epoch."""
 
@@ -127,6 +130,10 @@ class Callbacks:
                 if self._model.stop_training:
                     fix = "set trainer.best with a patience"
                     raise ConfigError(f"callbacks(): {type(callback).__name__} set model.stop_training", fix)
+
+    def validates(self, epoch: int) -> bool:  # noqa: ARG002 (as Hooks)
+        """Always: spec.trainer says when."""
+        return True
 
     def batch_begin(self, index: int) -> None:
         """Nothing: they are called at each progress line."""

@@ -160,7 +160,7 @@ def evaluation_due(run: Run[Steps], position: Position) -> bool:
     """True if the `validation` split is evaluated here."""
     epoch = position.epoch if position.index == 0 else None
     due = config.evaluation_due(run.config.evaluate, step=position.step, epoch=epoch)
-    return due and run.built.validation is not None
+    return due and run.built.validation is not None and (epoch is None or run.callbacks.validates(epoch))
 
 
 def _evaluate(run: Run[Steps], position: Position, *, says: bool = True) -> tuple[dict[str, Any], str]:
