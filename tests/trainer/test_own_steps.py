@@ -248,6 +248,15 @@ def test_under_parameter_servers_it_is_refused_with_the_reason_and_another_way()
     assert caught.value.fix.startswith("use MultiWorkerMirrored")
 
 
+@pytest.mark.parametrize("kind", ["train", "test", "predict"])
+def test_a_function_of_steps_of_its_own_is_refused_by_name(kind):
+    name = f"make_{kind}_function"
+    own = type("Own", (Distilled,), {name: lambda *_, **__: None})
+    with pytest.raises(ConfigError, match=rf"Own overrides {name}\(\), which the trainer does not call") as caught:
+        train(lambda: distilled(own))
+    assert caught.value.fix == f"override {kind}_step()"
+
+
 class Holds(keras.Model):
     """Made of something that Keras cannot write down."""
 

@@ -11,6 +11,7 @@ from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.optimizers import leave_reduction, optimizers_of
 
+_FUNCTIONS = {f"make_{kind}_function": f"{kind}_step" for kind in ("train", "test", "predict")}
 _NEUTRAL: dict[str, Any] = {"gradient_accumulation_steps": None}
 
 
@@ -19,6 +20,14 @@ def has_own_steps(model: Any) -> bool:
     return isinstance(model, keras.Model) and any(
         getattr(type(model), name) is not getattr(keras.Model, name) for name in ("train_step", "test_step")
     )
+
+
+def refuse_own_functions(model: Any) -> None:
+    """Raise ConfigError for a model that makes the function of its steps by itself: it would not be called."""
+    for name, step in _FUNCTIONS.items():
+        if isinstance(model, keras.Model) and getattr(type(model), name) is not getattr(keras.Model, name):
+            who = type(model).__name__
+            raise ConfigError(f"{who} overrides {name}(), which the trainer does not call", f"override {step}()")
 
 
 def leave_optimizers(model: keras.Model, strategy: str, accumulate: int | None) -> OptimizerTakeover:

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.own_steps import refuse_own_functions
 from tfgpujob_trainer.script.call import FitCall
 from tfgpujob_trainer.script.callbacks import as_logs
 from tfgpujob_trainer.script.takeover import Takeover
@@ -51,6 +52,7 @@ def _bound(function: Callable[..., Any], original: Any, takeover: Takeover) -> C
     signature = inspect.signature(original)
 
     def call(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
+        refuse_own_functions(model)
         given = signature.bind(model, *args, **kwargs)
         if original.__name__ in _OF_ALL_WORKERS:
             takeover.agree.on_call(original.__name__, given.arguments)

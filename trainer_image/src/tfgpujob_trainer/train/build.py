@@ -22,7 +22,7 @@ from tfgpujob_trainer.model import recompute_and_placement, step_memory
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.moving_statistics import batch_normalizations
 from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
-from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers
+from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers, refuse_own_functions
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train.built_model import Built, Steps
@@ -47,6 +47,7 @@ def build_model(
     devices = placement_devices(settings.placement, strategy)
     with recompute_and_placement.create_on_devices(settings.placement, devices):
         model = module.model()
+    refuse_own_functions(model)
     take_over = leave_optimizers if has_own_steps(model) else take_over_optimizer
     takeover = take_over(model, name, settings.accumulate)
     check_precision(settings, model)
