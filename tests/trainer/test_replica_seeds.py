@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.model.replica_seeds import draw_as_compiled, draw_per_replica
+from tfgpujob_trainer.model.replica_seeds import draw_as_compiled, draw_notes, draw_per_replica
 
 
 def masks(devices: int, prepare) -> list[np.ndarray]:
@@ -37,3 +37,10 @@ def test_without_it_all_replicas_draw_the_same():
 
     first, second = masks(2, prepare)
     assert (first == second).all()
+
+
+def test_layers_that_draw_are_named():
+    layers = [keras.layers.Dropout(0.5, name="drops"), keras.layers.GaussianNoise(0.1, name="noisy")]
+    model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dropout(0.0), keras.layers.Dense(1)])
+    assert draw_notes(model, "Mirrored") == ["drops, noisy: every replica draws masks of its own"]
+    assert draw_notes(model, "OneDevice") == []

@@ -69,11 +69,11 @@ def batch_normalization_notes(model: keras.Model, strategy: str, accumulate: int
         if names:
             technique = ("synchronized " if synchronized else "") + "BatchNormalization"
             technique += " with accumulation" if accumulate > 1 else ""
-            notes += require(technique, strategy, _few(names))
+            notes += require(technique, strategy, few(names))
     return notes
 
 
-def _few(names: list[str]) -> str:
+def few(names: list[str]) -> str:
     """Deep networks have dozens: the first tell which kind is meant."""
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -8,6 +8,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfgpujob_trainer.contract.support import require
+from tfgpujob_trainer.model.moving_statistics import few
+
 _STRIDE = 1_000_003
 """Between the seeds of two replicas; a prime, so that no other layer's seed is likely to be that far away."""
 
@@ -21,6 +24,13 @@ def draw_per_replica(model: keras.Model) -> None:
     for layer in model._flatten_layers():  # noqa: SLF001
         for generator in layer._seed_generators:  # noqa: SLF001
             generator.next = _shifted(generator.next)
+
+
+def draw_notes(model: keras.Model, strategy: str) -> list[str]:
+    """What to say of layers that draw while they train, such as Dropout."""
+    layers = model._flatten_layers()  # noqa: SLF001
+    drawing = [one.name for one in layers if one._seed_generators and getattr(one, "rate", None) != 0]  # noqa: SLF001
+    return require("Dropout", strategy, few(drawing)) if drawing else []
 
 
 def draw_as_compiled(model: keras.Model) -> None:

@@ -160,6 +160,4 @@ def _layer_notes(model: keras.Model) -> list[str]:
             notes += require(f"{prefix}BatchNormalization", PARAMETER_SERVER, layer.name)
         if is_of_author(layer) and layer._non_trainable_variables:  # noqa: SLF001
             notes += require("state of your own layers", PARAMETER_SERVER, layer.name)
-        if isinstance(layer, keras.layers.Dropout):
-            notes += require("Dropout", PARAMETER_SERVER, layer.name)
     return notes

@@ -23,6 +23,7 @@ from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.moving_statistics import batch_normalizations
 from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
 from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers, refuse_own_functions
+from tfgpujob_trainer.model.replica_seeds import draw_notes
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train.built_model import Built, Steps
@@ -68,6 +69,7 @@ def build_model(
         *takeover.notes,
         *_executions(model),
         *arranged,
+        *draw_notes(model, name),
         *steps.notes,
         *schedule.notes,
         *memory_warnings(settings, env, strategy, model, schedule),
