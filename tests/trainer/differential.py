@@ -21,8 +21,8 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -230,11 +230,15 @@ BUGS = (
         "def apply_gradients",
     ),
     Mutant(
-        "find only optimizers that are attributes of the model",
-        "model/optimizers.py",
-        "return held_in(held, keras.optimizers.Optimizer)",
-        "return {k: v for k, v in held.items() if isinstance(v, keras.optimizers.Optimizer)}",
-        r"self\.two = ",
+        "find no optimizers but the compiled one",
+        "step/own_step.py",
+        "for optimizer in optimizers_of(model).values():",
+        "for optimizer in [model.optimizer]:",
+        r"self\.two = |self\.other = ",
+        (
+            ("keras.optimizers.Optimizer.apply = unknown", "str(unknown)"),
+            ("del keras.optimizers.Optimizer.apply", "pass"),
+        ),
     ),
     Mutant(
         "take what a layer keeps for a mean",
@@ -299,10 +303,10 @@ BUGS = (
 class Search:
     """Programs, one after the other, until one differs in silence."""
 
-    def __init__(self, needs: str = "") -> None:
-        """`needs`: a piece without which a program cannot differ, and is only counted."""
+    def __init__(self, needs: str = "", *, tells: bool = False) -> None:
+        """`needs`: a pattern; a program without it is only counted. `tells`: print what differs, and continue."""
         self.went: Counter[str] = Counter()
-        self._needs = needs
+        self._needs, self._tells = needs, tells
         self._began = time.monotonic()
 
     def of_seed(self, seed: int, most: int = BATCH_OF_PROGRAMS) -> str | None:
@@ -313,7 +317,7 @@ class Search:
             max_examples=most,
             database=None,
             deadline=None,
-            phases=[hypothesis.Phase.generate] if self._needs else [hypothesis.Phase.generate, hypothesis.Phase.shrink],
+            phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
             suppress_health_check=list(hypothesis.HealthCheck),
             report_multiple_bugs=False,
             verbosity=hypothesis.Verbosity.quiet,
@@ -327,7 +331,9 @@ class Search:
                 self.went[play(program)] += 1
             except SilentError as error:
                 self.went["silent"] += 1
-                raise SilentError(f"{program.source}\n# as {program.mode}, {error}") from None
+                if not self._tells:
+                    raise SilentError(f"{program.source}\n# as {program.mode}, {error}") from None
+                print(json.dumps({"programs": self.went.total(), "program": asdict(program)}), flush=True)
             finally:
                 seconds = time.monotonic() - self._began
                 how = ", ".join(f"{count} {went}" for went, count in self.went.most_common())
@@ -347,13 +353,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="by default the one after the last run's")
     parser.add_argument("--most", type=int, default=10**9, help="programs")
     parser.add_argument("--needs", default="", help="leave out programs in which this pattern is not found")
-    parser.add_argument("--planted", action="store_true", help="the bugs of BUGS in place of the trainer as it is")
+    parser.add_argument("--tells", action="store_true", help="print each program that differs, and continue")
+    parser.add_argument("--planted", nargs="?", const="", help="the bugs of BUGS that have this in their names")
     options = parser.parse_args()
-    if options.planted:
-        return find_planted(options.most)
     prepare()
     tf.get_logger().setLevel("ERROR")  # it warns of functions that are traced again, for each program
-    seed, found, search, began = options.seed, None, Search(options.needs), time.monotonic()
+    if options.planted is not None:
+        return find_planted([bug for bug in BUGS if options.planted in bug.name], options.most)
+    seed, found, search, began = options.seed, None, Search(options.needs, tells=options.tells), time.monotonic()
     if seed is None:
         seed = json.loads(NEXT_SEED.read_text())["seed"] if NEXT_SEED.exists() else 0
     while found is None and search.went.total() < options.most and time.monotonic() - began < options.seconds:
@@ -363,32 +370,43 @@ def main() -> int:
             NEXT_SEED.parent.mkdir(exist_ok=True)
             NEXT_SEED.write_text(json.dumps({"seed": seed}))
     print(found or "", file=sys.stderr)
-    figures = {"programs": search.went.total(), "silent": search.went["silent"], **search.went}
-    print(json.dumps({"name": "differential", "ok": found is None, **figures}))
-    return int(found is not None)
+    silent = search.went["silent"] if options.tells else int(found is not None)
+    figures = {"programs": search.went.total(), "silent": silent, "how": search.went}
+    print(json.dumps({"name": "differential", "ok": not silent, **figures}))
+    return int(bool(silent))
 
 
-def find_planted(most: int) -> int:
-    """How many programs it takes until each planted bug is found."""
-    found = {}
-    for bug in BUGS:
-        command = [sys.executable, "-m", "tests.trainer.differential", "--seed", "0", "--seconds", "inf"]
-        with planted(bug) as environment:
-            run = subprocess.run(
-                [*command, "--most", str(most), "--needs", bug.caught_by],
-                cwd=ROOT,
-                env=environment,
-                stdout=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
-        figures = json.loads(run.stdout)
-        found[bug.name] = None if figures["ok"] else figures["programs"]
-        print(f"| {bug.name} | {found[bug.name] or 'not found'} |", flush=True)
+def find_planted(bugs: Sequence[Mutant], most: int) -> int:
+    """How many programs it takes until each planted bug is found: until one differs that does not without it."""
+    found = {bug.name: _programs_until(bug, most) for bug in bugs}
     missed = [name for name, programs in found.items() if programs is None]
+    for name, count in found.items():
+        print(f"| {name} | {count or 'not found'} |", file=sys.stderr)
     figures = {"planted": len(found), "planted_found": len(found) - len(missed), "missed": missed}
     print(json.dumps({"name": "differential-planted", "ok": not missed, **figures}))
     return int(bool(missed))
+
+
+def _programs_until(bug: Mutant, most: int) -> int | None:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.trainer.differential", "--tells", "--seed", "0"]
+    command += ["--seconds", "inf", "--most", str(most), "--needs", bug.caught_by]
+    with planted(bug) as env, subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            told = json.loads(line)
+            if "program" in told and not _differs(Program(**told["program"])):
+                run.kill()
+                print(f"found after {told['programs']} programs: {bug.name}", file=sys.stderr, flush=True)
+                return int(told["programs"])
+    return None
+
+
+def _differs(program: Program) -> bool:
+    try:
+        play(program)
+    except SilentError:
+        return True
+    return False
 
 
 if __name__ == "__main__":

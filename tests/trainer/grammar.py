@@ -73,7 +73,7 @@ layers.Dense(4, kernel_regularizer="l2", activity_regularizer="l2")
 layers.BatchNormalization(synchronized=True)
 layers.LayerNormalization()
 layers.Dense(4, "relu", trainable=False)
-layers.Dropout(0.0)
+layers.Dropout(0.3)
 layers.BatchNormalization(trainable=False)
 layers.BatchNormalization()
 layers.SpectralNormalization(layers.Dense(4))
@@ -466,7 +466,7 @@ def programs(draw: Callable[..., Any]) -> Program:
     )
     optimizer = optimizer.replace("GIVEN", ("0.05" if sets_rate else one(RATES)) + clips)
     mine = one(MINE) if "Mine" in optimizer else ""
-    metric = one(METRICS[y]) if own != "step" else "[]"
+    metric = one(METRICS[y]) if own != "step" else "None"
     callbacks = one(ON_CHIEF).replace("GIVEN", f"[{callback}]") if mode == "workers" else f"[{callback}]"
     data = one(DATA if vector else [*DATA, "x, y, batch_size=BATCH, class_weight={0: 1.0, 1: 2.0, 2: 0.5}"])
     data += "" if "validation" in data else some(VALIDATION, 3)

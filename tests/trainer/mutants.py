@@ -35,6 +35,13 @@ class Mutant:
     """The file of tests/trainer that must fail, and after a blank the tests of it that do, for speed.
 
     Of the bugs of differential.py: what a program that finds it has, as a regular expression."""
+    more: tuple[tuple[str, str], ...] = ()
+    """Other places of the file, and what stands there in place of them."""
+
+    @property
+    def edits(self) -> tuple[tuple[str, str], ...]:
+        """All places, with what stands there instead."""
+        return ((self.old, self.new), *self.more)
 
 
 MUTANTS = (
@@ -122,9 +129,11 @@ def planted(*mutants: Mutant) -> Iterator[dict[str, str]]:
         for mutant in mutants:
             changed = copy / "tfgpujob_trainer" / mutant.file
             text = changed.read_text()
-            if text.count(mutant.old) != 1:
-                raise ValueError(f"{mutant.file} has {text.count(mutant.old)} places to plant: {mutant.name}")
-            changed.write_text(text.replace(mutant.old, mutant.new))
+            for old, new in mutant.edits:
+                if text.count(old) != 1:
+                    raise ValueError(f"{mutant.file} has {text.count(old)} places to plant: {mutant.name}")
+                text = text.replace(old, new)
+            changed.write_text(text)
         yield {**os.environ, "PYTHONPATH": os.pathsep.join([str(copy), str(ROOT)])}
 
 
