@@ -56,6 +56,7 @@ _REFUSED = 2
 SAID = (
     *(one.reason for row in SUPPORT.values() for one in row.values() if one.kind in ("per worker", "bounded")),
     "its change by some rows does not follow from those by their halves",
+    "each replica clips the gradients of its own rows",
 )
 """What the log says of a program whose numbers depend on how many replicas there are."""
 
@@ -232,8 +233,8 @@ BUGS = (
     Mutant(
         "find no optimizers but the compiled one",
         "step/own_step.py",
-        "for optimizer in optimizers_of(model).values():",
-        "for optimizer in [model.optimizer]:",
+        "for optimizer in self._optimizers:",
+        "for optimizer in self._optimizers[:1]:",
         r"self\.two = |self\.other = ",
         (
             ("keras.optimizers.Optimizer.apply = unknown", "str(unknown)"),
@@ -262,25 +263,25 @@ BUGS = (
         "^workers(.|\n)*INDEX == 0 else",
     ),
     Mutant(
-        "take gradients that are sums for means",
-        "step/own_step.py",
-        "            self._sums = True\n",
-        "            self._sums = False\n",
-        r"loss = ops\.sum",
+        "take a sum over the rows for a mean",
+        "step/loss_trial.py",
+        "if kinds == [_SUM] and name not in known]",
+        "if kinds == [] and name not in known]",
+        r"ops\.sum\(ops\.square",
     ),
     Mutant(
         "let a loss couple the rows of a batch",
-        "model/coupled_loss.py",
-        "if not math.isfinite(whole + halves) or is_near(model, whole, halves):",
-        "if True:",
-        r"var\(z|sqrt|logsumexp|\+ 1\)|/ BATCH",
+        "step/loss_trial.py",
+        "for seen in [] if self._said else found:",
+        "for seen in found[:0]:",
+        r"var\(z|sqrt|logsumexp|\+ 1\)",
     ),
     Mutant(
         "leave the trial's counts in variables that are none of Keras'",
-        "step/own_step.py",
-        "zip(variables, before, strict=True):\n                variable.assign(value)\n",
-        "zip(variables, before, strict=True):\n"
-        '                variable.name.startswith("Variable") or variable.assign(value)\n',
+        "step/trial.py",
+        "zip(self.variables, values, strict=True):\n            variable.assign(value)\n",
+        "zip(self.variables, values, strict=True):\n"
+        '            variable.name.startswith("Variable") or variable.assign(value)\n',
         r"assign_add\((1\.0|ops\.sum\(x\))\)\n +with",
     ),
     Mutant(
@@ -332,7 +333,7 @@ class Search:
             except SilentError as error:
                 self.went["silent"] += 1
                 if not self._tells:
-                    raise SilentError(f"{program.source}\n# as {program.mode}, {error}") from None
+                    raise SilentError(f"# {program.mode}\n{program.source}\n# {error}") from None
                 print(json.dumps({"programs": self.went.total(), "program": asdict(program)}), flush=True)
             finally:
                 seconds = time.monotonic() - self._began

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import hypothesis
 import numpy as np
 import pytest
-from tests.trainer.differential import BUGS, SAID, Run, Search, SilentError, differences, judge
-from tests.trainer.grammar import programs
+from tests.trainer.differential import BUGS, SAID, Run, Search, SilentError, differences, judge, play
+from tests.trainer.grammar import Program, programs
 from tests.trainer.mutants import PACKAGE
 
+DIFFERENCES = Path(__file__).parent / "differences"
+"""Programs that were found, as they were printed, or shortened by hand."""
 WANTED = {"weight 0": np.ones((2, 3)), "predicted": np.zeros(0)}
 FOUND = {**WANTED, "weight 0": np.ones((2, 3)) + 1e-5}
 
@@ -30,6 +34,12 @@ def test_programs_by_chance_are_exact_or_the_log_says_what_is_not():
     search = Search()
     assert search.of_seed(1, most=10) is None
     assert search.went["equal"] > 1
+
+
+@pytest.mark.parametrize("path", sorted(DIFFERENCES.glob("*.py")), ids=lambda path: path.stem)
+def test_what_was_found_is_mended(path):
+    mode, source = path.read_text().removeprefix("# ").split("\n", 1)
+    assert play(Program(source, mode)) in ("equal", "said")
 
 
 def test_what_differs_is_named():

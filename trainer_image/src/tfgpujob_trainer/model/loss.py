@@ -205,10 +205,11 @@ def split(
     y_pred = tf.nest.map_structure(lambda t: tf.cast(t, dtype), y_pred)
     y_true = tf.nest.map_structure(lambda t: tf.cast(t, dtype), y_true)
     values = loss.call(y_true, y_pred)
-    if values.shape.rank == 0:
-        return number(name, values, tf.shape(tf.nest.flatten(y_pred)[0])[0])
     masks = [m for m in (y_pred_mask, get_keras_mask(values)) if m is not None]
     mask = None if not masks else masks[0] if len(masks) == 1 else masks[0] & masks[1]
+    if values.shape.rank == 0:  # which Keras multiplies by the weight of each row
+        value = keras_loss.reduce_weighted_values(values, sample_weight, mask, loss.reduction, dtype)
+        return number(name, value, tf.shape(tf.nest.flatten(y_pred)[0])[0])
     numerator = keras_loss.reduce_weighted_values(values, sample_weight, mask, "sum", dtype)
     if loss.reduction == "sum":
         return Part(SUM, numerator, None)
