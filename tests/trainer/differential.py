@@ -304,10 +304,10 @@ BUGS = (
 class Search:
     """Programs, one after the other, until one differs in silence."""
 
-    def __init__(self, needs: str = "", *, tells: bool = False) -> None:
-        """`needs`: a pattern; a program without it is only counted. `tells`: print what differs, and continue."""
+    def __init__(self, needs: str = "", *, prints: bool = False) -> None:
+        """`needs`: a pattern; a program without it is only counted. `prints`: print what differs and continue."""
         self.went: Counter[str] = Counter()
-        self._needs, self._tells = needs, tells
+        self._needs, self._prints = needs, prints
         self._began = time.monotonic()
 
     def of_seed(self, seed: int, most: int = BATCH_OF_PROGRAMS) -> str | None:
@@ -332,7 +332,7 @@ class Search:
                 self.went[play(program)] += 1
             except SilentError as error:
                 self.went["silent"] += 1
-                if not self._tells:
+                if not self._prints:
                     raise SilentError(f"# {program.mode}\n{program.source}\n# {error}") from None
                 print(json.dumps({"programs": self.went.total(), "program": asdict(program)}), flush=True)
             finally:
@@ -354,14 +354,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="by default the one after the last run's")
     parser.add_argument("--most", type=int, default=10**9, help="programs")
     parser.add_argument("--needs", default="", help="leave out programs in which this pattern is not found")
-    parser.add_argument("--tells", action="store_true", help="print each program that differs, and continue")
+    parser.add_argument("--prints", action="store_true", help="print each program that differs, and continue")
     parser.add_argument("--planted", nargs="?", const="", help="the bugs of BUGS that have this in their names")
     options = parser.parse_args()
     prepare()
     tf.get_logger().setLevel("ERROR")  # it warns of functions that are traced again, for each program
     if options.planted is not None:
         return find_planted([bug for bug in BUGS if options.planted in bug.name], options.most)
-    seed, found, search, began = options.seed, None, Search(options.needs, tells=options.tells), time.monotonic()
+    seed, found, search, began = options.seed, None, Search(options.needs, prints=options.prints), time.monotonic()
     if seed is None:
         seed = json.loads(NEXT_SEED.read_text())["seed"] if NEXT_SEED.exists() else 0
     while found is None and search.went.total() < options.most and time.monotonic() - began < options.seconds:
@@ -389,7 +389,7 @@ def find_planted(bugs: Sequence[Mutant], most: int) -> int:
 
 
 def _programs_until(bug: Mutant, most: int) -> int | None:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.trainer.differential", "--tells", "--seed", "0"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.trainer.differential", "--prints", "--seed", "0"]
     command += ["--seconds", "inf", "--most", str(most), "--needs", bug.caught_by]
     with planted(bug) as env, subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None

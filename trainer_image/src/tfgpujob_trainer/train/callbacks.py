@@ -57,7 +57,7 @@ class Hooks(Protocol):
         """Run a hook of all callbacks."""
 
     def validates(self, epoch: int) -> bool:
-        """Whether the `validation` split may be evaluated after so many epochs."""
+        """Whether the `validation` split may be evaluated after this number of epochs."""
 
     def batch_begin(self, index: int) -> None:
         """Before each batch of an epoch."""

@@ -28,7 +28,7 @@ def _count(roles: tuple[Role, ...]) -> str:
 def _refusal(
     breaks: Callable[[JobSpec], bool], cel: str, problem: str, fix: str, shows: Callable[[JobSpec], str] | None = None
 ) -> Refusal:
-    """Of a job with spares."""
+    """Why a job with spares is refused."""
     none = "!has(self.runPolicy) || !has(self.runPolicy.spares)"
     return Refusal(
         of=lambda job: job.spec if job.spec.run_policy.spares else None,
