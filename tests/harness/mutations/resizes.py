@@ -9,7 +9,7 @@ from tests.harness.mutations.mutation import Mutation
 
 from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.members import Membership
-from tfgpujob.core.observed.snapshot import Create, Kind, LeaderAnswer, Outcome, ResizeTo
+from tfgpujob.core.observed.snapshot import Agreed, Create, Kind, Outcome
 from tfgpujob.core.pods import pod
 from tfgpujob.core.policies import ensure_pods, membership, success
 from tfgpujob.names import Role
@@ -18,7 +18,7 @@ from tfgpujob.names import Role
 def _ahead_of_the_leader(real: Any) -> Any:
     def broken(seen: Any) -> Any:
         wanted = seen.members.resize and seen.members.resize.workers
-        return LeaderAnswer("", ResizeTo(0), wanted, wanted) if wanted else None
+        return Agreed(wanted, wanted) if wanted else None
 
     return property(broken)
 

@@ -25,6 +25,7 @@ from tfgpujob.core.observed.snapshot import (
     KUEUE,
     POD_GROUPS,
     WORKLOADS,
+    Agreed,
     Config,
     Creation,
     Delete,
@@ -35,6 +36,7 @@ from tfgpujob.core.observed.snapshot import (
     Outcome,
     Pod,
     Refusal,
+    Said,
     Snapshot,
     StatusWrite,
 )
@@ -163,11 +165,14 @@ class World:
         self.reports[self.pod(name)["metadata"]["uid"]] = report
         self.settle()
 
-    def leader_says(self, workers: int = 0, wanted: int = 0, **how: Any) -> None:
-        """The leader answers the request for another number of workers."""
+    def leader_says(self, workers: int, wanted: int, without: frozenset[int] = frozenset()) -> None:
+        """The leader agrees to the request for another number of workers."""
+        self.leader_answers(Agreed(workers, wanted, without))
+
+    def leader_answers(self, said: Said) -> None:
         request = leader_request(self.snapshot())
         assert request is not None, "nobody asks"
-        self.leader_answer = LeaderAnswer(request.leader.uid, request.question, workers, wanted, **how)
+        self.leader_answer = LeaderAnswer(request.leader.uid, request.question, said)
         self.settle()
 
     def exits(self, name: str, code: int, message: str = "", reason: str = "") -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tfgpujob.core.membership.leader import LeaderRequest, leader_request
-from tfgpujob.core.observed.snapshot import LeaderAnswer
+from tfgpujob.core.observed.snapshot import LeaderAnswer, Refused, Silent
 from tfgpujob.core.observed.workers_answer import parse_answer
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.pod_poller import PodPoller
@@ -98,11 +98,12 @@ class ResizePoller:
         told = await self._put(request.leader.ip, request.leader.progress_token, request.workers)
         now = asyncio.get_running_loop().time()
         found = parse_answer(request.leader.uid, request.question, *told) if told is not None else None
-        self._metrics.asked_to_resize("unreachable" if found is None else "refused" if found.refused else "ok")
+        refused = found is not None and isinstance(found.said, Refused)
+        self._metrics.asked_to_resize("unreachable" if found is None else "refused" if refused else "ok")
         asked.unanswered_since = None if found is not None else asked.unanswered_since or now
         answer = found or asked.answer
         if asked.unanswered_since is not None and now - asked.unanswered_since >= SILENT_AFTER:
-            answer = LeaderAnswer(request.leader.uid, request.question, silent=True)
+            answer = LeaderAnswer(request.leader.uid, request.question, Silent())
         if answer is not None and self._store.store_answer(key, answer):
             self._changed(key)
         if (request, answer) != (asked.request, asked.answer):

@@ -22,7 +22,7 @@ from tests.unit.core.gangs import (
 
 from tfgpujob import names
 from tfgpujob.core.membership.leader import leader_request
-from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind, Refused
 
 
 def test_a_job_starts_with_the_workers_that_there_is_room_for() -> None:
@@ -255,7 +255,7 @@ def test_a_leader_that_can_not_take_others_in_leaves_it_to_a_checkpoint() -> Non
     world = started()
     world.nodes = 4
     world.passes(seconds=70)
-    world.leader_says(refused="it has given up")
+    world.leader_answers(Refused("it has given up"))
     world.passes(seconds=10)
     assert (world.attempts(), world.pods, world.condition("Running")) == ({"3"}, workers(*range(4)), "True/Shrunk")
 

@@ -13,7 +13,7 @@ from tests.unit.core.simulator import World
 
 from tfgpujob import names
 from tfgpujob.core.membership.leader import leader_request
-from tfgpujob.core.observed.snapshot import Kind, ResizeTo
+from tfgpujob.core.observed.snapshot import Agreed, Kind, Refused, ResizeTo, Said, Silent
 
 
 def test_a_gang_grows_beside_the_pods_that_it_has() -> None:
@@ -76,13 +76,14 @@ def test_a_gang_shrinks_and_pods_go_once_they_train_no_more() -> None:
     assert (world.status.get("disruptions"), world.status.get("lastFailure")) == (None, None)
 
 
-@pytest.mark.parametrize("how", [{"refused": "it has given up"}, {"silent": True}])
-def test_a_leader_that_can_not_leaves_it_to_a_checkpoint(how: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("said", "why"), [(Refused("it has given up"), "it has given up"), (Silent(), "its leader does not answer")]
+)
+def test_a_leader_that_can_not_leaves_it_to_a_checkpoint(said: Said, why: str) -> None:
     world = resizable_gang()
     scale(world, 3)
-    world.leader_says(**how)
+    world.leader_answers(said)
     assert (world.condition("Restarting"), world.attempts()) == ("True/Resized", {"2"})
-    why = how.get("refused", "its leader does not answer")
     assert f"Not in place: {why}." in world.message("Restarting")
     assert (world.pods, "resize" in world.status["plan"]) == (workers(0, 1, 2), False)
     assert names.RECOVERY_JOINS not in environment(world, "train-worker-2")
@@ -251,10 +252,10 @@ def test_an_answer_of_another_pod_or_to_another_request_says_nothing(other: dict
     world.leader_says(4, 3)
     answer = world.leader_answer
     assert answer is not None
-    world.leader_answer = replace(answer, workers=3, **other)
+    world.leader_answer = replace(answer, said=Agreed(3, 3), **other)
     world.settle()
     assert world.pods == workers(0, 1, 2, 3)
-    world.leader_answer = replace(answer, workers=3)
+    world.leader_answer = replace(answer, said=Agreed(3, 3))
     world.settle()
     assert world.pods == workers(0, 1, 2)
 

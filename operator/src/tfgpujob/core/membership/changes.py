@@ -13,7 +13,7 @@ from typing import Final
 from tfgpujob.core.membership.deadlines import TRIAL, counts_from, finds_no_node_by, grow_time, shrink_deadline
 from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.members import Kind, Limit, Membership, ReplicaId, Resize
-from tfgpujob.core.observed.snapshot import Event, LeaderAnswer, WhoTrains
+from tfgpujob.core.observed.snapshot import Agreed, Event, WhoTrains
 from tfgpujob.core.pods.in_place import replaces_lost_workers, resizes_in_place
 from tfgpujob.core.status.builder import moment, timestamp
 from tfgpujob.names import Reason, Role
@@ -119,7 +119,7 @@ def resizable(seen: Seen) -> bool:
 
 def _trains_without(seen: Seen) -> Change | None:
     said, members = seen.answer_to(WhoTrains(seen.observed.losses)), seen.members
-    if not replaces_lost_workers(seen.spec, seen.plan) or said is None or said.refused or said.silent:
+    if not replaces_lost_workers(seen.spec, seen.plan) or not isinstance(said, Agreed):
         return None
     absent = _absent(seen, said.without)
     # The loss that a spare makes up for may still have to be counted.
@@ -367,7 +367,7 @@ def _release_who_left(seen: Seen) -> Change | None:
     return _release(seen, max(said.workers, resize.workers)) if said is not None and resize is not None else None
 
 
-def _agreed(seen: Seen) -> LeaderAnswer | None:
+def _agreed(seen: Seen) -> Agreed | None:
     return seen.agreement if seen.spec.elastic and resizable(seen) else None
 
 

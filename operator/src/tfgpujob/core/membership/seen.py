@@ -12,7 +12,7 @@ from tfgpujob.api.run_policy import ElasticPolicy
 from tfgpujob.core.observed.members import Membership, ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.observed.snapshot import Config, LeaderAnswer, Question, ResizeTo, Snapshot
+from tfgpujob.core.observed.snapshot import Agreed, Config, Question, Refused, ResizeTo, Said, Silent, Snapshot
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.names import Condition, Role
 
@@ -70,29 +70,36 @@ class Seen:
         """Neither Kueue nor a gang scheduler places all pods or none."""
         return not self.plan.gang and not self.plan.queue
 
-    def answer_to(self, question: Question | None) -> LeaderAnswer | None:
+    def answer_to(self, question: Question) -> Said | None:
         """What the pod that leads has said to this question; an answer to an earlier one does not count."""
-        leader, said = self.observed.pods.get(self.members.chief), self.snapshot.leader_answer
-        asked = said is not None and leader is not None and (said.pod_uid, said.question) == (leader.uid, question)
-        return said if asked else None
+        leader, answer = self.observed.pods.get(self.members.chief), self.snapshot.leader_answer
+        if answer is None or leader is None or (answer.pod_uid, answer.question) != (leader.uid, question):
+            return None
+        return answer.said
 
     @property
-    def to_resize(self) -> LeaderAnswer | None:
+    def to_resize(self) -> Said | None:
         """What it has said to the resize that is under way."""
         resize = self.members.resize
         return self.answer_to(ResizeTo(resize.generation)) if resize is not None else None
 
     @property
-    def agreement(self) -> LeaderAnswer | None:
+    def agreement(self) -> Agreed | None:
         """The same, if it goes for the number that is recorded. Until then no worker may join, and none leave."""
         said, resize = self.to_resize, self.members.resize
-        return said if said is not None and resize is not None and said.wanted == resize.workers else None
+        if not isinstance(said, Agreed) or resize is None or said.wanted != resize.workers:
+            return None
+        return said
 
     @property
     def why_not_in_place(self) -> str:
         """Why the leader does not resize the gang; empty: it does, or has not answered yet."""
-        said = self.to_resize
-        return "" if said is None else said.refused or ("its leader does not answer" if said.silent else "")
+        match self.to_resize:
+            case Refused(reason):
+                return reason
+            case Silent():
+                return "its leader does not answer"
+        return ""
 
     def has_node(self, replica: ReplicaId) -> bool:
         """Whether the scheduler has found one for its pod, which still counts."""

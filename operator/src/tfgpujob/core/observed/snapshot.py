@@ -182,22 +182,38 @@ Question = ResizeTo | WhoTrains
 
 
 @dataclass(frozen=True, slots=True)
+class Agreed:
+    """The leader can do what it was asked for."""
+
+    workers: int
+    """Workers of the round that runs."""
+    wanted: int
+    """Workers of the round that the leader is about to begin; while it does something else, not what it was asked
+    for."""
+    without: frozenset[int] = frozenset()
+    """Indexes of workers that the round does without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """It has given no answer within the time that an answer is waited for."""
+
+
+Said = Agreed | Refused | Silent
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderAnswer:
     """What the leader of a gang last answered to PUT /workers."""
 
     pod_uid: str
     question: Question
-    workers: int = 0
-    """Workers of the round that runs."""
-    wanted: int = 0
-    """Workers of the round that the leader is about to begin; while it does something else, not what it was asked
-    for."""
-    without: frozenset[int] = frozenset()
-    """Indexes of workers that the round does without."""
-    refused: str = ""
-    """Why it can't; empty: it can."""
-    silent: bool = False
-    """It has given no answer within the time that an answer is waited for."""
+    said: Said
 
 
 @dataclass(frozen=True, slots=True)

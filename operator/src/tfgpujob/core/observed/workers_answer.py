@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tfgpujob.api.base import MAX_REPLICAS
-from tfgpujob.core.observed.snapshot import LeaderAnswer, Question
+from tfgpujob.core.observed.snapshot import Agreed, LeaderAnswer, Question, Refused
 
 _MAX_REASON: Final = 200
 _UNKNOWN: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED})
@@ -33,13 +33,14 @@ def parse_answer(pod_uid: str, question: Question, status: int, payload: bytes) 
     """The answer of that pod to that question, by HTTP status and body. None: it says nothing, and may say more when
     it is asked again."""
     if status in _UNKNOWN:
-        return LeaderAnswer(pod_uid, question, refused="the trainer in its pods does not know how")
+        return LeaderAnswer(pod_uid, question, Refused("the trainer in its pods does not know how"))
     try:
         if status == HTTPStatus.OK:
             agreed = _Agreed.model_validate_json(payload)
-            return LeaderAnswer(pod_uid, question, agreed.workers, agreed.wanted, frozenset(agreed.without))
+            answer = Agreed(agreed.workers, agreed.wanted, frozenset(agreed.without))
+            return LeaderAnswer(pod_uid, question, answer)
         if status == HTTPStatus.CONFLICT:
-            return LeaderAnswer(pod_uid, question, refused=_plain(_Refused.model_validate_json(payload).reason))
+            return LeaderAnswer(pod_uid, question, Refused(_plain(_Refused.model_validate_json(payload).reason)))
     except ValidationError:
         pass
     return None
