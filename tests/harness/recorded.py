@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--every", type=int, default=1, help="replay each so many-th pair only")
+    parser.add_argument("--every", type=int, default=1, help="replay only one pair in this many")
     options = parser.parse_args()
     figures: dict[str, Any]
     if options.what == "record":

@@ -81,7 +81,7 @@ MUTATIONS = (
     Mutation(
         "require spares",
         "spares_stay_spare",
-        (Membership, "anew"),
+        (Membership, "of_new_attempt"),
         lambda real: lambda members: replace(real(members), absent=()),
         ("a_spare_takes_the_place_of_an_evicted_worker",),
     ),

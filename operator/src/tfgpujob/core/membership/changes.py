@@ -58,14 +58,14 @@ class Wait(Record):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Delete the pods of workers with these indexes and above, which train with nobody."""
+    """Delete the pods of workers with these indexes and above, which are in no round."""
 
     beyond: int
 
 
 @dataclass(frozen=True, slots=True)
 class StartWithFewer:
-    """The next attempt has so many workers."""
+    """The next attempt has as many workers as have a node."""
 
     limit: Limit
     why: str
@@ -151,7 +151,7 @@ def _absent(seen: Seen, without: Collection[int]) -> tuple[int, ...]:
 
     def counts(index: int) -> bool:
         replica = (Role.WORKER, index)
-        # A spare is ready, and trains with nobody.
+        # A spare is ready, and in no round.
         joins = seen.observed.ready(replica) and not seen.members.spares
         return index in seen.members.absent or (seen.observed.restart(replica) > 0 and not joins)
 
@@ -295,7 +295,7 @@ def _looks_for_room(seen: Seen) -> bool:
 
 
 def _limited(seen: Seen, more: int) -> Seen:
-    """With the limit by which so many workers more than train are to join them."""
+    """With the limit by which this many workers join those that train."""
     before, limit = seen.members, seen.members.limit
     since = limit.since if limit is not None else timestamp(seen.now)
     return seen.with_members(replace(before, limit=Limit(seen.asked, before.workers + more, since)))

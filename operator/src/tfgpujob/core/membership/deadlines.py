@@ -18,7 +18,7 @@ LEADERS_WORD: Final = 60
 """Seconds within which the leader of a gang says that the others train on without a lost worker, if they do."""
 
 TRIAL: Final = timedelta(seconds=60)
-"""For how long a worker that joins while the others go on has to be up before the job needs it."""
+"""For how long a worker that joins while the others continue has to be up before the job needs it."""
 
 
 def membership_deadlines(seen: Seen) -> tuple[datetime | None, ...]:
@@ -35,7 +35,7 @@ def membership_deadlines(seen: Seen) -> tuple[datetime | None, ...]:
 
 
 def shrink_deadline(seen: Seen) -> datetime | None:
-    """elasticPolicy.shrinkAfterSeconds: when the job goes on without the workers that have no node by then. None if
+    """elasticPolicy.shrinkAfterSeconds: when the job continues without the workers that have no node by then. None if
     all have one, or without that policy."""
     if seen.policy is None:
         return None

@@ -41,7 +41,8 @@ class Resize:
     """The fewest that it had or was to have since the resize began. Workers of a higher index may have left it, or may
     not have joined it yet, so none of them is required."""
     generation: int
-    """metadata.generation of the job that asked for it: tells an answer to this from one to an earlier edit."""
+    """metadata.generation of the job that asked for it, by which an answer to an earlier edit is
+    recognized."""
     since: str
     """When the resize began."""
 
@@ -97,7 +98,7 @@ class Membership:
         """Of an attempt that begins. `placed_alone`: neither Kueue nor a gang scheduler places all pods or none, for
         which a spare would be one of them."""
         spares = (spec.run_policy.spares or 0) if placed_alone else 0
-        return Membership(counts, spares=spares, shares_parts=spec.shares_parts).anew()
+        return Membership(counts, spares=spares, shares_parts=spec.shares_parts).of_new_attempt()
 
     @property
     def kind(self) -> Kind:
@@ -154,8 +155,8 @@ class Membership:
 
     @cached_property
     def required(self) -> tuple[ReplicaId, ...]:
-        """The pods without which the attempt can't run: no evaluator, nobody who may come or leave in a resize, and
-        nobody whom the others do without."""
+        """The pods without which the attempt can't run: no evaluator, and no worker that may join or leave in a resize,
+        or that the others do without."""
         optional = {*self.doubtful, *self.joining}
         return tuple(r for r in self.pods if r[0] is not Role.EVALUATOR and r not in optional)
 
@@ -198,7 +199,7 @@ class Membership:
         return tuple(replica for replica in sorted(live) if replica[0] in _GANG and replica not in gang)
 
     def resized(self, workers: int) -> Membership:
-        """With so many workers, and none beyond them that are to join."""
+        """With this number of workers, and none beyond them that are to join."""
         limit = replace(self.limit, probe=0) if self.limit is not None else None
         absent = tuple(index for index in self.absent if index < workers + self.spares)
         return replace(self, counts={**self.counts, Role.WORKER: workers}, resize=None, limit=limit, absent=absent)
@@ -208,11 +209,11 @@ class Membership:
         joining = max((index + 1 for _, index in self.joining), default=0)
         return self.resized(max(self.pods_of(Role.WORKER), joining))
 
-    def anew(self) -> Membership:
+    def of_new_attempt(self) -> Membership:
         """As a new attempt begins: what was under way is over, and the spares have the highest indexes."""
         spares = tuple(range(self.workers, self.workers + self.spares))
-        anew = self.resized(self.workers) if self.joining or self.resize else self
-        return replace(anew, absent=spares)
+        settled = self.resized(self.workers) if self.joining or self.resize else self
+        return replace(settled, absent=spares)
 
     def to_plan(self) -> dict[str, Any]:
         """Its part of status.plan."""

@@ -32,7 +32,7 @@ def next_attempt(
 ) -> None:
     """Records the next attempt. The conditions are up to the caller."""
     builder.put("attempt", builder.attempt + 1)
-    plan = replace(plan, members=plan.members.anew())
+    plan = replace(plan, members=plan.members.of_new_attempt())
     builder.put("plan", plan.to_status())
     builder.put("attemptStartTime", timestamp(not_before or builder.now))
     builder.put("retry", _retry(not_before, refusals, first))
