@@ -1,4 +1,4 @@
-"""Advice to the author of a spec that is valid and yet may not mean what it says."""
+"""Advice to the author of a valid spec that may not mean what it says."""
 
 from __future__ import annotations
 

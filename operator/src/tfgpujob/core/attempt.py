@@ -1,8 +1,8 @@
-"""Reconcile an attempt: a chain of policies, the first of which that returns an Outcome settles it.
+"""Reconcile an attempt: a chain of policies; the first that returns an Outcome decides.
 
 A policy is a function of the `ReconcileContext`. It returns None when it has nothing to decide, and may then have
-changed the status under construction (`ctx.builder`). To add one, write it in a file of `core/policies` and enter it
-in `_CHAIN`.
+changed the status under construction (`ctx.builder`). To add one, write it in a file of `core/policies` and enter it in
+`_CHAIN`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _with_events(outcome: Outcome, events: tuple[Event, ...]) -> Outcome:
 
 
 def _with_stale_replicas_deleted(ctx: ReconcileContext, outcome: Outcome) -> Outcome:
-    """A replica's restart is a persisted intent: whatever else is decided, its stale pod is deleted."""
+    """A replica's restart is a persisted intent: its stale pod is deleted with every other decision."""
     if outcome.lookups:
         return outcome
     known = {delete.uid for delete in outcome.deletes}

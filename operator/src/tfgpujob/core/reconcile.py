@@ -2,7 +2,7 @@
 
 terminating, or managed by another controller            nothing, unless it has pods of ours
 run by MultiKueue in another cluster                     its Workload                        policies/kueue.py
-in quarantine                                            say so, create nothing              policies/invalid_spec.py
+in quarantine                                            report it, create nothing           policies/invalid_spec.py
 spec not valid                                           report it, create nothing           policies/invalid_spec.py
 finished                                                 clean up, expire                    policies/finished.py
 suspended, unless it had succeeded                       delete the pods                     policies/suspend.py
@@ -10,7 +10,7 @@ in a queue of Kueue, or evicted from it                  wait, without pods     
 no attempt, or resumed                                   begin an attempt                    policies/begin_attempt.py
 an attempt                                               the chain of policies               attempt.py
 whatever was decided                                     force-delete pods on lost nodes     policies/force_delete.py
-                                                         tell Kueue                          policies/kueue.py
+                                                         update the Workload                 policies/kueue.py
 
 Then `finalize_status` turns the API server's answers into the last status write, and `report_refusals` shows refusals
 while other creates have no answer yet.
@@ -40,7 +40,7 @@ from tfgpujob.core.status.diagnosis import without_replica
 from tfgpujob.names import Condition, Reason
 
 COALESCE = timedelta(seconds=10)
-"""How long a status write is deferred that changes only counts and messages, so that it rides with another."""
+"""How long a status write that only changes counts and messages is deferred, so that it is combined with another."""
 
 NOTHING = Outcome()
 
@@ -52,7 +52,7 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
         return NOTHING
     builder = StatusBuilder(job, now)
     if not is_ours(job) and has_own_pods(snapshot):
-        # It was left to another controller after we had begun: somebody has to see to them.
+        # It was handed to another controller after its pods were created: this operator still manages them.
         changed = f"{other_manager(job)[0]}: {MANAGED_BY}. Its pods go on as they were started."
         return invalid_spec.reconcile(snapshot, builder, changed, config)
     if not is_ours(job) and not (is_dispatched(job) and config.kueue_enabled):
@@ -128,7 +128,7 @@ def finalize_status(
 ) -> StatusUpdate:
     """The last status write, the events and the requeue, once the API server has answered all creates.
 
-    `snapshot.job` is the job as last read or written; `refusals` are the creates that it definitely refused.
+    `snapshot.job` is the job as last read or written; `refusals` are the creates that were definitely refused.
     """
     update = _finalize_status(snapshot, outcome, refusals, now, config)
     if outcome.status is None or snapshot.quarantined:
@@ -156,12 +156,12 @@ def _finalize_status(
     only_optional = _all_optional(outcome, refusals)
     keeps_running = builder.is_true(Condition.CREATED) or only_optional
     if not keeps_running:
-        # The next start first creates what was refused, alone: that must be a required object.
+        # The next start first creates the refused object alone: it must be a required one.
         refusals = tuple(refusal for refusal in refusals if not _all_optional(outcome, (refusal,)))
     uid = job["metadata"]["uid"]
     found = problem(refusals, uid, builder.attempt)
     if found is None:
-        # A stale object of ours still has the name. Its deletion comes as an event; requeue in case that is missed.
+        # A stale object of ours still has the name. Its deletion arrives as an event; requeue in case that is missed.
         return StatusUpdate(requeue_at=now + timedelta(seconds=1))
     if keeps_running:
         return _report_missing(job, outcome, found, problems(refusals, uid, builder.attempt), now)
@@ -172,7 +172,7 @@ def _finalize_status(
         return StatusUpdate(builder.build(), (finished.final_event(builder),), now)
     known = _is_known(builder, found)
     only_first = any(refusal.create == outcome.first for refusal in refusals)
-    # All pods of this attempt are deleted, so the next one takes the spec and the defaults as they are now.
+    # All pods of this attempt are deleted, so the next one uses the current spec and defaults.
     before = builder.fields.get("plan")
     admitted = Plan.from_status(before).admission if before else None
     plan = resolve(spec, config, admitted, image_volumes=snapshot.image_volumes)
@@ -196,7 +196,7 @@ def _is_known(builder: StatusBuilder, found: Problem) -> bool:
 def _report_missing(
     job: Object, outcome: Outcome, found: Problem, found_all: Sequence[Problem], now: datetime
 ) -> StatusUpdate:
-    """The attempt runs on without the refused objects: report them, and retry with backoff."""
+    """The attempt continues without the refused objects: report them, and retry with backoff."""
     assert outcome.status is not None
     caps = [p.retry_cap for p in found_all if p.retry_cap is not None]
     found = replace(found, message=found.while_running or found.message, retry_cap=min(caps, default=None))
@@ -215,7 +215,7 @@ def _write_or_defer(snapshot: Snapshot, outcome: Outcome, status: Object, now: d
         return StatusUpdate(None, outcome.events, outcome.requeue_at)
     since = snapshot.deferred_since or now
     due = since + COALESCE
-    # now < since: the clock was set back, so don't rely on it reaching `due`.
+    # now < since: the clock was set back, so `due` may be far away.
     if needs_write_now(current, status) or not since <= now < due:
         return StatusUpdate(status, outcome.events, outcome.requeue_at)
     requeue_at = min(due, outcome.requeue_at) if outcome.requeue_at else due

@@ -1,4 +1,4 @@
-"""When the members of a running attempt change though no event comes: elasticPolicy's deadlines, and trials."""
+"""When the members of a running attempt change without an event: elasticPolicy's deadlines, and trials."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import moment
 
 SCHEDULER_PATIENCE: Final = timedelta(seconds=10)
-"""For how long a pod that is to find out whether there is room waits for the scheduler's word."""
+"""How long a pod that tests for capacity waits for the scheduler's message."""
 
 LEADERS_WORD: Final = 60
-"""Seconds within which the leader of a gang says that the others train on without a lost worker, if they do."""
+"""Seconds within which the leader of a gang reports that the others train without a lost worker, if they do."""
 
 TRIAL: Final = timedelta(seconds=60)
-"""For how long a worker that joins while the others continue has to be up before the job needs it."""
+"""How long a worker that joins while the others train must be up before the job needs it."""
 
 
 def membership_deadlines(seen: Seen) -> tuple[datetime | None, ...]:
@@ -35,8 +35,8 @@ def membership_deadlines(seen: Seen) -> tuple[datetime | None, ...]:
 
 
 def shrink_deadline(seen: Seen) -> datetime | None:
-    """elasticPolicy.shrinkAfterSeconds: when the job continues without the workers that have no node by then. None if
-    all have one, or without that policy."""
+    """elasticPolicy.shrinkAfterSeconds: when the job continues without the workers that are not scheduled by then. None
+    if all are, or without that policy."""
     if seen.policy is None:
         return None
     seconds = seen.policy.shrink_after_seconds
@@ -51,7 +51,9 @@ def shrink_deadline(seen: Seen) -> datetime | None:
 
 
 def grow_time(seen: Seen) -> datetime | None:
-    """elasticPolicy.growAfterSeconds: when a job with fewer workers than it asks for may look for room; None: never."""
+    """elasticPolicy.growAfterSeconds: when a job with fewer workers than it requests may test for capacity; None:
+    never.
+    """
     limit, policy = seen.members.limit, seen.policy
     if limit is None or policy is None or policy.grow_after_seconds is None:
         return None
@@ -59,18 +61,18 @@ def grow_time(seen: Seen) -> datetime | None:
 
 
 def finds_no_node_by(pod: Pod) -> datetime | None:
-    """When a pod that no scheduler says anything about counts as one that finds no node."""
+    """When a pod without any scheduler message counts as unschedulable."""
     return moment(pod.created_at) + SCHEDULER_PATIENCE if pod.created_at else None
 
 
 def counts_from(pod: Pod) -> datetime | None:
-    """When a worker that is up, and comes by itself, is one that the job needs."""
+    """When a worker that is up, and joins by itself, becomes one that the job needs."""
     began = pod.program_began or pod.started_at
     return moment(began) + TRIAL if began else None
 
 
 def after_waiting(seconds: int, status: Mapping[str, Any], waiting: Sequence[Pod], now: datetime) -> datetime | None:
-    """So long after the first of these pods began to wait."""
+    """This long after the first of these pods began to wait."""
     started = status.get("attemptStartTime")
     if not started or not waiting:
         return None
@@ -78,7 +80,7 @@ def after_waiting(seconds: int, status: Mapping[str, Any], waiting: Sequence[Pod
 
 
 def duration(seconds: int) -> timedelta:
-    """A field may hold more seconds than datetime can add; a thousand years are as good as never."""
+    """A field may have more seconds than datetime can add; a thousand years are as good as infinite."""
     return timedelta(seconds=min(seconds, 1000 * 365 * 86_400))
 
 

@@ -1,6 +1,6 @@
-"""What the leader of an elastic gang is asked, and when.
+"""The requests to the leader of an elastic gang, and when they are sent.
 
-The answers come back in the next snapshots (`Snapshot.leader_answer`), and changes.py decides by them.
+The answers are in the next snapshots (`Snapshot.leader_answer`), and changes.py decides by them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class LeaderRequest:
     leader: Pod
     question: Question
     workers: int
-    """The number to ask for. `WhoTrains`: the number that the gang has."""
+    """The requested number. `WhoTrains`: the number that the gang has."""
     pods_running: int
-    """A pod that has just begun to run will join soon, so the leader is asked again at once."""
+    """A pod that has just started will join soon, so the leader is asked again at once."""
 
 
 def leader_request(snapshot: Snapshot) -> LeaderRequest | None:
@@ -43,8 +43,8 @@ def leader_request(snapshot: Snapshot) -> LeaderRequest | None:
 
 
 def asks(job: Object) -> bool:
-    """Whether a resize in place is under way, workers are absent, or a lost one is being replaced beside others that
-    may train on without it, or with a spare."""
+    """True if a resize in place is in progress, workers are absent, or a lost one is being replaced beside others that
+    may train without it, or with a spare."""
     status, spec = job.get("status") or {}, job.get("spec")
     plan, phase = status.get("plan") or {}, status.get("phase")
     if phase == Phase.RUNNING:

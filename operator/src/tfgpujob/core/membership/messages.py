@@ -1,4 +1,4 @@
-"""The reasons and messages of Running: with how many workers a job runs, or which pods it waits for, in one line."""
+"""Reasons and messages of Running: with how many workers a job runs, or which pods it waits for, in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FITS: Final = "Schedulable"
 
 
 def why_running(observed: ObservedPods) -> tuple[Reason, str]:
-    """All required replicas are ready. With how many workers it runs, and why with no more."""
+    """All required replicas are ready. The number of workers, and why there are no more."""
     members = observed.members
     if members.spares:
         return Reason.ALL_READY, _with_spares(observed)
@@ -36,7 +36,7 @@ def _all_ready(required: int) -> str:
 
 
 def _with_spares(observed: ObservedPods) -> str:
-    """Which pods wait to take a place, and why one does not yet."""
+    """The spare pods, and why one is not ready yet."""
     spares = [(Role.WORKER, index) for index in observed.members.absent]
     waiting = [replica for replica in spares if not observed.ready(replica)]
     ready = ", ".join(observed.name(replica) for replica in spares if replica not in waiting)
@@ -48,7 +48,7 @@ def _with_spares(observed: ObservedPods) -> str:
 
 
 def why_not_ready(observed: ObservedPods, *, patient: bool = True) -> tuple[Reason, str]:
-    """Why not all required replicas are ready, in one line. Patient: a pod that gives no reason is on its way."""
+    """Why not all required replicas are ready, in one line. Patient: a pod without a reason is taken as starting."""
     waiting = [r for r in observed.members.required if not observed.ready(r)]
     total = len(observed.members.required)
     summary = f"{total - len(waiting)} of {total} required replicas are ready"
@@ -59,18 +59,18 @@ def why_not_ready(observed: ObservedPods, *, patient: bool = True) -> tuple[Reas
 
 
 def blocking_reason(observed: ObservedPods) -> str:
-    """Why the required pod that says most about it does not run, in Kubernetes' word; empty where none says why."""
+    """Kubernetes' reason of the required pod with the best one; empty if none has a reason."""
     blocked = _waiting_pods(observed, (r for r in observed.members.required if not observed.ready(r)))
     return telling(blocked).waiting_reason if blocked else ""
 
 
 def _waiting_pods(observed: ObservedPods, replicas: Iterable[ReplicaId]) -> dict[Pod, ReplicaId]:
-    """Those of their pods that say why they do not run."""
+    """Those of their pods that have a reason for not running."""
     return {observed.pods[r]: r for r in replicas if r in observed.pods and observed.pods[r].waiting_reason}
 
 
 def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
-    """Which of these can't start, why, and what to do; empty where all are on their way."""
+    """Which of these can't start, why, and the fix; empty if all are starting."""
     blocked = _waiting_pods(observed, waiting)
     if not blocked:
         return ""
@@ -82,21 +82,21 @@ def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
 
 
 def _silent(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
-    """What is known of the first of these that gives no reason."""
+    """What is known of the first of these without a reason."""
     pods = (observed.pods[replica] for replica in waiting if replica in observed.pods)
     told = ((pod.name, known) for pod in pods if (known := silence(pod)))
     return next((f"{name} {known} Its events say more: kubectl describe pod {name}." for name, known in told), "")
 
 
 def _shrunk(observed: ObservedPods, limit: Limit) -> str:
-    """With how many workers it trains, and why with no more."""
+    """The number of workers that train, and why there are no more."""
     waiting = [replica for replica in observed.members.joining if not observed.ready(replica)]
     why = _blocked(observed, waiting) or "there was no room for more."
     return f"{observed.members.workers} of the {limit.asked} workers that replicas asks for train; {why}"
 
 
 def _without(observed: ObservedPods) -> str:
-    """With how many workers it trains since others are lost, and why those are not back."""
+    """The number of workers that train without the lost ones, and why those are not back."""
     members = observed.members
     total, waiting = members.workers, [(Role.WORKER, index) for index in members.absent]
     names = ", ".join(observed.name(replica) for replica in waiting)
@@ -107,7 +107,7 @@ def _without(observed: ObservedPods) -> str:
 
 
 def _resizing(observed: ObservedPods, resize: Resize) -> str:
-    """How far it is."""
+    """The progress of the resize."""
     workers, wanted = observed.members.workers, resize.workers
     if wanted <= workers:
         return f"{counted(workers, 'worker')} train, and {wanted} are to go on."
@@ -117,8 +117,8 @@ def _resizing(observed: ObservedPods, resize: Resize) -> str:
 
 
 def telling(pods: Iterable[Pod]) -> Pod:
-    """Of pods that wait, at least one, the one that says most about why: what it lacks, now or before, or else that it
-    does not fit."""
+    """The waiting pod with the most specific message: what is missing, now or before, or else that it does not fit.
+    There must be at least one."""
     return min(
         pods, key=lambda pod: (not pod.no_room, pod.no_room not in pod.waiting_message, pod.waiting_reason == _FITS)
     )

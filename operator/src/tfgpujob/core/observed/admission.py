@@ -1,7 +1,7 @@
-"""What Kueue says of a job's Workload: whether it is admitted, to what, and why not.
+"""Kueue's state of a job's Workload: whether it is admitted, to what, and why not.
 
 Kueue's contract: a Workload's owner creates nothing before `Admitted`, stops when it is `Evicted` or deactivated, and
-says `Finished` when it is over. docs/adr/0032-kueue.md.
+sets `Finished` when it is done. docs/adr/0032-kueue.md.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Admission:
 
     queue: str
     counts: Mapping[Role, int]
-    """Pods by role: of an elastic job's workers maybe fewer than it asks for."""
+    """Pods by role; for an elastic job possibly fewer workers than requested."""
     placement: Mapping[Role, Mapping[str, Any]]
     """What its flavors and admission checks add to the pods of a role: nodeSelector, tolerations, labels and
     annotations."""
 
 
 def queue_name(job: Object) -> str:
-    """The queue that the job is to wait in; empty for none."""
+    """The queue of the job; empty for none."""
     return str((job["metadata"].get("labels") or {}).get(names.LABEL_QUEUE, ""))
 
 
@@ -48,8 +48,8 @@ def prebuilt_name(job: Object) -> str:
 
 
 def own_workload(snapshot: Snapshot) -> Workload | None:
-    """The Workload of this very job: one of an earlier job of its name holds nothing for it. One that came with the
-    job from another cluster is owned by nobody here."""
+    """The Workload of this job: one of an earlier job of its name has no quota for it. A Workload that MultiKueue has
+    sent has no owner in this cluster."""
     held, job = snapshot.workload, snapshot.job
     prebuilt = prebuilt_name(job)
     owner = "" if prebuilt else job["metadata"]["uid"]
@@ -57,7 +57,7 @@ def own_workload(snapshot: Snapshot) -> Workload | None:
 
 
 def related(workload: Kind, kind: str) -> Kind:
-    """Kueue's other kind of that name, in the version of Workload that is in use."""
+    """Kueue's other kind of that name, in the version of Workload that is used."""
     return Kind(workload.replace("Workload", kind, 1))
 
 
@@ -84,13 +84,13 @@ def is_admitted(held: Workload) -> bool:
 
 
 def is_elsewhere(held: Workload) -> bool:
-    """Whether MultiKueue has found a cluster for the job, and writes the status of the job there into that here."""
+    """True if MultiKueue has found a cluster for the job, whose status it copies from there."""
     found = bool(held.status.get("clusterName"))
     return found and holds_quota(held) and held.active and not held.deleting and not has(held, EVICTED)
 
 
 def why_not_admitted(held: Workload) -> str:
-    """Kueue's own words; empty while it has not said any."""
+    """Kueue's own message; empty if there is none."""
     if held.deleting:
         return f"its Workload {held.name} is being deleted."
     if has(held, FINISHED):
@@ -110,7 +110,9 @@ def why_not_admitted(held: Workload) -> str:
 
 
 def admission(snapshot: Snapshot, config: Config) -> Admission | str | None:
-    """What the job's own Workload is admitted to, or why that is not known. None: to nothing, or there is no Kueue."""
+    """What the job's own Workload is admitted to, or why that is unknown. None: it is not admitted, or there is no
+    Kueue.
+    """
     held, queue = own_workload(snapshot), queue_name(snapshot.job)
     if held is None or config.kueue is None or not queue or not is_admitted(held) or has(held, FINISHED):
         return None
@@ -144,6 +146,6 @@ def _of_flavors(assigned: Object, flavors: Mapping[str, Object]) -> Iterator[Map
 
 
 def _of_checks(held: Workload, pod_set: str) -> Iterator[Mapping[str, Any]]:
-    """What an admission check has found out about the place: a node pool that was made for the pods."""
+    """What an admission check has found out about the nodes: for instance a node pool that was created for the pods."""
     for check in held.status.get("admissionChecks") or ():
         yield from (update for update in check.get("podSetUpdates") or () if update.get("name") == pod_set)

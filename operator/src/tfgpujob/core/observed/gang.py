@@ -1,4 +1,4 @@
-"""Gang schedulers: those that the operator knows, and which of them the pods of an attempt are given to.
+"""Gang schedulers: those that the operator supports, and which of them places the pods of an attempt.
 
 To add one: a member of `api.Gang`, the kind of its pod group in `snapshot.Kind`, a row here, and the spec of the pod
 group in `core/pods/pod_group.py`.
@@ -19,20 +19,20 @@ _FIELD: Final = "spec.runPolicy.schedulingPolicy"
 
 @dataclass(frozen=True, slots=True)
 class GangScheduler:
-    """What is particular to one."""
+    """The traits of one."""
 
     kinds: tuple[Kind, ...]
-    """Of its pod group, the newest version first."""
+    """Kinds of its pod group, the newest version first."""
     obeys: frozenset[str]
-    """Those of schedulingPolicy's fields for a gang scheduler that its pod group has a place for."""
+    """Fields of schedulingPolicy for a gang scheduler that its pod group has."""
     scheduler: str = ""
     """schedulerName of its pods; empty: the cluster's default scheduler, or one that the administrator names."""
     annotation: str = ""
-    """The pod's annotation that names the pod group, if that is what links them."""
+    """The pod's annotation that names the pod group, if it uses one."""
     label: str = ""
-    """The pod's label that does."""
+    """The pod's label that names it."""
     pod_field: str = ""
-    """The field of the pod's spec that does."""
+    """The field of the pod's spec that names it."""
 
 
 GANG_SCHEDULERS: Final[Mapping[str, GangScheduler]] = {
@@ -82,7 +82,7 @@ def _scheduler(gang: str, config: Config) -> str:
 
 
 def _is_scheduled_otherwise(spec: JobSpec, scheduler: str) -> bool:
-    """Whether a template names a pod group of its own, or another scheduler: Auto takes nothing out of its hands."""
+    """True if a template sets a pod group of its own, or another scheduler, which Auto respects."""
     for _, replica in spec.replica_specs.items():  # noqa: PERF102 (no mapping)
         template: Mapping[str, Any] = replica.template or {}
         pod, metadata = template.get("spec") or {}, template.get("metadata") or {}
@@ -96,12 +96,12 @@ def _is_scheduled_otherwise(spec: JobSpec, scheduler: str) -> bool:
 
 
 def pod_group_kind(plan: _Planned, config: Config) -> Kind | None:
-    """The kind of the attempt's pod group. None: it has none, or its gang scheduler is not in use any more."""
+    """The kind of the attempt's pod group. None: it has none, or its gang scheduler is not configured any more."""
     return dict(config.gangs or ()).get(plan.gang)
 
 
 def unserved_gang(spec: JobSpec, config: Config) -> Invalid | None:
-    """A job that names a gang scheduler which is not there would wait for nobody, or run without: it is told."""
+    """A job that names a gang scheduler which is not installed would wait forever, or run without it: it is refused."""
     wanted = scheduling_policy(spec).gang
     served = [gang for gang, _ in config.gangs or ()]
     if config.gangs is None or wanted in {Gang.AUTO, Gang.NONE, *served}:
@@ -116,7 +116,7 @@ def unserved_gang(spec: JobSpec, config: Config) -> Invalid | None:
 
 
 def without_effect(spec: JobSpec, gang: str) -> Iterator[str]:
-    """One sentence for each field of schedulingPolicy that no scheduler is told. `gang`: empty for none."""
+    """One sentence for each field of schedulingPolicy without effect. `gang`: empty for none."""
     policy = scheduling_policy(spec)
     if not gang and policy.gang not in {Gang.AUTO, Gang.NONE}:
         yield f"{_FIELD}.gang has no effect: {policy.gang} is not in use."

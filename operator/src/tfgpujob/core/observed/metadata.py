@@ -34,7 +34,7 @@ def pod_name(job_name: str, role: Role, index: int) -> str:
 
 
 def claim_name(volume: str, pod: str) -> str:
-    """As a StatefulSet names the claims of its pods."""
+    """The name, as a StatefulSet names the claims of its pods."""
     return f"{volume}-{pod}"
 
 
@@ -50,7 +50,7 @@ def owner_reference(job: Object) -> dict[str, Any]:
 
 
 def dependent_metadata(job: Object) -> dict[str, Any]:
-    """Of an object of the job's that has its name: the service, the NetworkPolicy, the pod group."""
+    """Metadata of an object of the job that has its name: the service, the NetworkPolicy, the pod group."""
     name = job["metadata"]["name"]
     return {
         "name": name,

@@ -26,8 +26,8 @@ class ObservedPods:
     stale_pods: tuple[Pod, ...]
     """Pods of earlier attempts or of an earlier job of this name: nothing is created until they are gone."""
     surplus: tuple[Pod, ...]
-    """Workers of this attempt whose index is beyond the plan: a resize has left them over. Those of a gang are stale
-    once it is over; where workers come and go they delay nobody."""
+    """Workers of this attempt whose index is beyond the plan, left over by a resize. In a gang they become stale after
+    the resize; elsewhere they delay no other pod."""
     foreign: tuple[Pod, ...]
     """Pods that no TFGPUJob controls and that have a name of ours."""
     lost_nodes: frozenset[str]
@@ -109,7 +109,7 @@ def observe_pods(snapshot: Snapshot, status: Mapping[str, Any]) -> ObservedPods:
             foreign.append(pod)
         elif ownership is not Ownership.FOREIGN:
             stale_pods.append(pod)
-    # A worker that goes ends by itself, and its index is told from the one that comes after it.
+    # A worker that leaves ends by itself, and its index must be distinguished from the one that joins later.
     leaves_stale = members.resize is None and not members.independent
     return ObservedPods(
         metadata["name"],
@@ -137,12 +137,12 @@ def has_failed(pod: Pod) -> bool:
 
 
 def has_ended(pod: Pod) -> bool:
-    """Whether its program has. Whether its node and its GPUs are free again, `holds_node` says."""
+    """True if its program has ended. `holds_node` returns whether its node and GPUs are free again."""
     return pod.termination is not None or pod.phase == "Failed"
 
 
 def holds_node(pod: Pod) -> bool:
-    """Whether it has its node and its GPUs, or is to have them: until all its containers have ended."""
+    """True if it has its node and its GPUs, or will get them: until all its containers have ended."""
     return not has_ended(pod) or pod.lingers
 
 

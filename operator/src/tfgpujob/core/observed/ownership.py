@@ -26,7 +26,7 @@ def pod_ownership(pod: Pod, job_uid: str, attempt: int, restart: int = 0) -> Own
     if not pod.owner_uid:
         return Ownership.FOREIGN
     if pod.owner_uid != job_uid:
-        # Its controller is another TFGPUJob; two of one name never exist at once, so that one is deleted.
+        # Its controller is another TFGPUJob. Two of one name never exist at once, so that one is deleted.
         return Ownership.OLD
     if pod.deleting or (pod.attempt, pod.replica_restart) < (attempt, restart):
         return Ownership.OLD
@@ -34,11 +34,11 @@ def pod_ownership(pod: Pod, job_uid: str, attempt: int, restart: int = 0) -> Own
 
 
 def dependent_ownership(dependent: Dependent, job_uid: str, attempt: int = 0, *, created: bool = False) -> Ownership:
-    """`attempt`: that of the pod group that is to have the name; 0 for what outlives attempts. `created`: the attempt
-    has its pods.
+    """`attempt`: that of the pod group that is to have the name; 0 for objects that outlive attempts. `created`: the
+    attempt has its pods.
 
-    What somebody deletes while an attempt uses it may stay as long as a finalizer holds it: nobody waits for it. Once
-    it is gone it is created anew.
+    An object that is deleted while an attempt uses it may exist as long as a finalizer keeps it; the attempt does not
+    wait for it. Once it is gone it is created again.
     """
     if not dependent.owner_uid:
         return Ownership.FOREIGN
@@ -49,8 +49,8 @@ def dependent_ownership(dependent: Dependent, job_uid: str, attempt: int = 0, *,
 
 
 def claim_ownership(claim: Dependent, job: Object) -> Ownership:
-    """Of a claim with the name that a replica's volume is to have, or a claim template. One that no job controls is
-    used, whoever made it, as a StatefulSet does: it is of an earlier job of this name, or made by hand for this one."""
+    """Ownership of a claim with the name of a replica's volume, or of a claim template. One that no job controls is
+    used, as a StatefulSet does: it is of an earlier job of this name, or was created by hand for this one."""
     metadata = job["metadata"]
     if claim.deleting:
         return Ownership.OLD
@@ -60,27 +60,27 @@ def claim_ownership(claim: Dependent, job: Object) -> Ownership:
 
 
 def other_manager(job: Object) -> tuple[str, str]:
-    """The field that leaves the job to another controller, and that controller; both empty for this operator."""
+    """The field that hands the job to another controller, and that controller; both empty for this operator."""
     spec = job.get("spec")
     policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
     for field, where in (("spec.managedBy", spec), ("spec.runPolicy.managedBy", policy)):
         manager = where.get("managedBy") if isinstance(where, Mapping) else None
-        # A value that is no name at all is no other controller, but a mistake that we report.
+        # An invalid name is no other controller, but an error that is reported.
         if isinstance(manager, str) and manager not in {"", names.CONTROLLER}:
             return field, manager
     return "", ""
 
 
 def is_ours(job: Object) -> bool:
-    """Whether its pods are made by this operator, here."""
+    """True if this operator creates its pods, in this cluster."""
     return not any(other_manager(job))
 
 
 def is_dispatched(job: Object) -> bool:
-    """Whether MultiKueue runs it in another cluster."""
+    """True if MultiKueue runs it in another cluster."""
     return other_manager(job) == ("spec.managedBy", names.MULTIKUEUE)
 
 
 def has_own_pods(snapshot: Snapshot) -> bool:
-    """Whether pods of this very job are there: this operator has made them, whoever is to manage the job now."""
+    """True if this operator has created pods of this job, even if another controller manages the job now."""
     return any(pod.owner_uid == snapshot.job["metadata"]["uid"] for pod in snapshot.pods)

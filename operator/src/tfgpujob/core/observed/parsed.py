@@ -14,7 +14,7 @@ from tfgpujob.names import Condition
 CACHED_JOBS: Final = 256
 """Jobs whose last result is cached: about as many as are reconciled within the same few seconds."""
 CACHED_BYTES: Final = 1 << 20
-"""Of their packed specs, of which each byte may take 25 once it is parsed."""
+"""Bytes of packed specs, each of which may take 25 when parsed."""
 
 
 def parsed_spec(job: Object, config: Config) -> JobSpec | str:
@@ -50,7 +50,7 @@ def allows_host(namespace: str, config: Config) -> bool:
 
 
 def is_accepted(job: Object) -> bool:
-    """Whether this generation of the spec was accepted: an upgrade of the operator must not refuse what runs."""
+    """True if this generation of the spec was accepted: an upgrade of the operator must not refuse a running job."""
     generation = job["metadata"].get("generation")
     return any(
         c["type"] == Condition.ACCEPTED and c["status"] == "True" and c.get("observedGeneration") == generation

@@ -1,7 +1,7 @@
 """The plan of an attempt: counts, ports and images, resolved once when it begins and kept in status.plan.
 
-A new release of the operator may have other defaults. A running attempt never takes them: all its pods are built from
-the plan that its first pod was built from.
+A new release of the operator may have other defaults. A running attempt never uses them: all its pods are built from
+the same plan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Plan:
     spec_hash: str
     members: Membership
     ports: Mapping[Role, tuple[int, ...]]
-    """One port a TensorFlow task of a pod."""
+    """One port for each TensorFlow task of a pod."""
     images: Mapping[Role, str]
     gate_image: str
     operator_version: str
@@ -35,11 +35,11 @@ class Plan:
     scheduler: str = ""
     """schedulerName of pods whose template has none; empty: the cluster's default."""
     queue: str = ""
-    """The queue of Kueue that admitted it; empty: it began without Kueue."""
+    """The Kueue queue that admitted it; empty: it began without Kueue."""
     placement: Mapping[Role, Mapping[str, Any]] = field(default_factory=dict)
     """What Kueue adds to the pods of a role (`Admission.placement`)."""
     image_volumes: bool = False
-    """Images of code and models are mounted as volumes; else init containers copy what is in them."""
+    """Images of code and models are mounted as volumes; otherwise init containers copy their content."""
 
     @property
     def counts(self) -> Mapping[Role, int]:
@@ -47,7 +47,7 @@ class Plan:
 
     @property
     def admission(self) -> Admission | None:
-        """What the attempt was admitted to: a restart goes on in the same place."""
+        """What the attempt was admitted to: a restart stays within it."""
         return Admission(self.queue, self.counts, self.placement) if self.queue else None
 
     def to_status(self) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def replica_specs(spec: JobSpec) -> dict[Role, ReplicaSpec]:
 
 
 def resolve(spec: JobSpec, config: Config, admission: Admission | None = None, *, image_volumes: bool = False) -> Plan:
-    """`admission`: what Kueue has admitted the attempt to, which may be fewer workers than the spec asks for.
-    `image_volumes`: whether every node mounts such (`Snapshot.image_volumes`)."""
+    """`admission`: what Kueue has admitted the attempt to, possibly fewer workers than the spec requests.
+    `image_volumes`: whether every node mounts image volumes (`Snapshot.image_volumes`)."""
     specs = replica_specs(spec)
     gang, scheduler = choose_gang(spec, config)
     counts = {

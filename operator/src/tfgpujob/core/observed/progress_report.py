@@ -1,4 +1,6 @@
-"""The progress report that a trainer serves at GET /progress. Untrusted: what does not fit the schema is no report."""
+"""The progress report that a trainer serves at GET /progress. Untrusted: one that does not fit the schema is
+ignored.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ MAX_MILLISECONDS: Final = 250_000_000_000_000
 """In the year 9892."""
 
 MOST_IN_PLACE: Final = 1_000_000
-"""Restarts in place that one attempt may tell of."""
+"""Maximum of restarts in place that one attempt may report."""
 
 _Decimal = Annotated[float, Field(allow_inf_nan=False)]
 _Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -26,7 +28,7 @@ _Task = Annotated[str, Field(pattern=r"^(chief|worker)-[0-9]{1,4}$")]
 
 
 class Schema(BaseModel):
-    """Of what a trainer tells. Unknown keys are ignored: they come from a newer one."""
+    """Base of a trainer's reports. Unknown keys are ignored: they come from a newer trainer."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", alias_generator=to_camel)
 
@@ -38,7 +40,7 @@ class Checkpoint(Schema):
     directory: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
     time: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")] | None = None
     seconds: NotNegative | None = None
-    """How long the save took; None: the program does not say."""
+    """How long the save took; None: the program does not report it."""
 
     @field_validator("time")
     @classmethod
@@ -50,7 +52,7 @@ class Checkpoint(Schema):
 
 
 class TrainerLedger(Schema):
-    """What the time of a trainer's pod went into, since it began. Milliseconds; moments since 1970."""
+    """What the time of a trainer's pod was spent on, since it began. Milliseconds; times since 1970."""
 
     until: Annotated[int, Field(ge=0, le=MAX_MILLISECONDS)]
     parts: Annotated[
@@ -58,16 +60,16 @@ class TrainerLedger(Schema):
         Field(max_length=32),
     ]
     reached: NotNegative64 = 0
-    """The highest step that was ever done."""
+    """The highest step that was ever completed."""
     marks: Annotated[
         dict[Annotated[str, Field(max_length=32)], Annotated[int, Field(ge=0, le=MAX_MILLISECONDS)]],
         Field(max_length=16),
     ] = {}
-    """Of its last restart in place, or else of its start."""
+    """Times of its last restart in place, or else of its start."""
 
 
 class Report(Schema):
-    """How far one task is. None: not known yet."""
+    """The progress of one task. None: not known yet."""
 
     phase: Annotated[str, Field(max_length=32, pattern=r"^[a-z]+( [a-z]+)*$")]
     step: NotNegative64 | None = None
@@ -85,7 +87,7 @@ class Report(Schema):
     gpu_memory_mib: Annotated[list[NotNegative64] | None, Field(max_length=64, alias="gpuMemoryMiB")] = None
     """The most that TensorFlow has used on each GPU of the replica."""
     gpu_use_percent: Annotated[list[Annotated[int, Field(ge=0, le=100)]] | None, Field(max_length=64)] = None
-    """How much of the last moment each of them computed, by NVML."""
+    """Current utilization of each of them, by NVML."""
     idle_seconds: NotNegative64 = 0
     """Since it finished a step, an evaluation batch or a save."""
     waits_for_peers: bool = False
@@ -94,7 +96,7 @@ class Report(Schema):
     in_place_restarts: Annotated[int, Field(ge=0, le=MOST_IN_PLACE)] = 0
     """How often the training processes of this attempt were started again in their pods."""
     ledger: TrainerLedger | None = None
-    """What the time of its pod went into."""
+    """What the time of its pod was spent on."""
 
 
 def parse(payload: bytes) -> Report | None:
@@ -108,7 +110,7 @@ def parse(payload: bytes) -> Report | None:
 
 
 class Summary(Schema):
-    """What a trainer that has succeeded leaves in its pod's termination message."""
+    """The summary of a successful trainer in its pod's termination message."""
 
     steps: NotNegative64 | None = None
     epochs: NotNegative64 | None = None
@@ -124,7 +126,7 @@ class _LastLedger(Schema):
 
 
 def parse_summary(message: str) -> Summary | None:
-    """None if the message is another program's, or has been cut."""
+    """None if the message is another program's, or was cut."""
     try:
         return _LastWords.model_validate_json(message).summary
     except ValidationError:
@@ -132,7 +134,7 @@ def parse_summary(message: str) -> Summary | None:
 
 
 def parse_ledger(message: str) -> TrainerLedger | None:
-    """What a trainer leaves of its ledger in its pod's termination message. None: as for the summary."""
+    """The ledger in a trainer's termination message. None: as for the summary."""
     try:
         return _LastLedger.model_validate_json(message).ledger
     except ValidationError:

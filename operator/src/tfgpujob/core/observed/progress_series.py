@@ -1,5 +1,5 @@
-"""The curves of a run: what its trainer answers at GET /progress?series=0 and keeps in series.json, or what the lines
-of its log say. Untrusted: what does not fit the schema is none.
+"""The curves of a run: from GET /progress?series=0 and series.json of its trainer, or from the lines of its log.
+Untrusted: what does not fit the schema is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_POINTS: Final = 256
 MAX_NAMES: Final = 16
 _MAX_NAME: Final = 64
 LINE: Final = '{"tfgpu": "progress"'
-"""How a line of the log begins that is for programs; in front of it may stand whose it is."""
+"""Prefix of a log line for programs; before it may stand the name of the replica."""
 _MAX_LINE: Final = 64 << 10
 _SPEED: Final = ("stepSeconds", "examplesPerSecond")
 
@@ -62,7 +62,7 @@ def _curves(split: _Split, prefix: str) -> dict[str, Points]:
 
 
 def from_log(lines: Iterable[str]) -> tuple[Series, Report | None]:
-    """What a trainer's log has kept of them, and how far it was at its last line. Evaluations are not in it."""
+    """The curves in a trainer's log, and its progress at the last line. Evaluations are not in it."""
     records: list[dict[str, Any]] = []
     for line in lines:
         record = _record(line)

@@ -24,7 +24,7 @@ class RestartRecord:
     in_a_row: int = 0
     backoff_until: str = ""
     in_place: int = 0
-    """How often the process of a pod that recovers by itself was started again in it, as far as it has been counted."""
+    """Counted restarts of the process in a pod that recovers by itself."""
     in_place_pod: str = ""
     """uid of that pod."""
 
@@ -36,7 +36,7 @@ _KEYS: Final = {
     "in_place": "inPlaceRestarts",
     "in_place_pod": "inPlacePodUID",
 }
-"""Of the fields that are written if they are not zero."""
+"""By field; a zero is not written."""
 
 
 def read(status: Mapping[str, Any]) -> dict[ReplicaId, RestartRecord]:
@@ -54,7 +54,7 @@ def read(status: Mapping[str, Any]) -> dict[ReplicaId, RestartRecord]:
 
 
 def of_next_attempt(status: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """What was counted of pods that may still have last words to say."""
+    """The counts of pods that may still report."""
     told = {r: RestartRecord(in_place=old.in_place, in_place_pod=old.in_place_pod) for r, old in read(status).items()}
     return to_status({replica: record for replica, record in told.items() if record.in_place_pod})
 

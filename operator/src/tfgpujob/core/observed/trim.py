@@ -1,7 +1,7 @@
 """Kubernetes objects trimmed to what decisions need, so that thousands of them fit in memory.
 
-A parser makes a string anew for each key and value, though most objects say the same in most places. So those that
-others are likely to have are interned: a third of what a job takes is saved, and four tenths of what a pod does.
+A parser creates new strings for each key and value, though most objects have the same in most places. So strings that
+other objects are likely to have are interned: this saves a third of a job's memory, and four tenths of a pod's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_TEXT: Final = 4096
 
 
 _SHARED: Final = 80
-"""Characters of a string that other objects may well have. A message says something of its own."""
+"""Maximum length of a string that other objects are likely to have. Longer messages are specific."""
 
 
 _JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY, names.PREBUILT_WORKLOAD)
@@ -38,17 +38,17 @@ _TOKEN: Final = re.compile("[0-9a-f]{1,64}")
 _COPIERS: Final = frozenset({names.CODE_VOLUME, names.MODELS_VOLUME})
 _BRINGERS: Final = frozenset({names.FETCH_CONTAINER, *_COPIERS})
 NO_FOLDER: Final = re.compile(r"cp: (?:cannot|can't) stat '/(code|models)/\.'")
-"""What a copying init container says whose image has no such folder, in coreutils' or busybox' words."""
+"""The error of a copying init container whose image has no such folder, by coreutils or busybox."""
 _GRACE_SECONDS: Final = 30
-"""What a pod has that does not say how long it may take to stop."""
+"""Grace period of a pod that sets none."""
 _COPY_FAILED, _NOT_FETCHED = 1, 163
-"""cp's exit code, whatever the matter was, and the trainer's for what could not be fetched."""
+"""cp's exit code for every error, and the trainer's for what could not be fetched."""
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 
 def reduced_job(obj: Object) -> Object:
-    """The job with what decisions need of its metadata. Of a spec that is too large to be read only managedBy and
-    runPolicy are left, and `unreadable` says what is wrong with it; reduced again it stays so.
+    """The job with what decisions need of its metadata. A spec that is too large to be read is reduced to managedBy and
+    runPolicy, and `unreadable` says why; reducing it again changes nothing.
     """
     metadata = obj["metadata"]
     reduced = {key: value for key, value in obj.items() if key in {"apiVersion", "kind", "spec", "status", PACKED}}
@@ -68,7 +68,7 @@ def reduced_job(obj: Object) -> Object:
 def trim_job(obj: Object, held: Object | None = None) -> Object:
     """The reduced job, with one copy of the strings that others may have.
 
-    `held`: an earlier version of it, trimmed. What has not changed since is taken from there.
+    `held`: an earlier version of it, trimmed. Unchanged parts are taken from it.
     """
     if held is None or not _has_spec_of(held, obj):
         return {key: _interned(value) for key, value in packed(reduced_job(obj)).items()}
@@ -77,7 +77,7 @@ def trim_job(obj: Object, held: Object | None = None) -> Object:
 
 
 def _has_spec_of(held: Object, obj: Object) -> bool:
-    """Whether the spec of the job is the held one. Equal alone is not enough: 1 and true are, in Python."""
+    """True if the job's spec is the kept one. Equality is not enough: 1 and true are equal in Python."""
     before, metadata = held["metadata"], obj["metadata"]
     known = before.get("uid"), before.get("generation")
     same = None not in known and known == (metadata.get("uid"), metadata.get("generation"))
@@ -91,8 +91,8 @@ def _spec_text(job: Object) -> Any:
 
 
 def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
-    """`held`: an earlier version of it, from which comes what is read of its environment, since that never changes, and
-    what its scheduler has said since then less of."""
+    """`held`: an earlier version of the pod, whose environment is reused, because it never changes, and so is the last
+    scheduler message that names what is missing."""
     metadata = obj["metadata"]
     labels = metadata.get("labels") or _EMPTY
     spec = obj.get("spec") or _EMPTY
@@ -181,7 +181,7 @@ def trim_workload(obj: Object) -> Workload:
 
 
 def trim_cluster_object(obj: Object) -> Object:
-    """Of a ResourceFlavor what it adds to pods, of a priority class its value."""
+    """For a ResourceFlavor what it adds to pods, for a priority class its value."""
     spec = obj.get("spec") or _EMPTY
     kept = {key: spec[key] for key in ("nodeLabels", "tolerations") if spec.get(key)}
     return {**kept, "value": obj["value"]} if "value" in obj else kept
@@ -203,11 +203,11 @@ def _by_name(statuses: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Mappi
 
 
 def _fetch(inits: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The init container that brings code or models, if it has failed: the program never began, and it says why."""
+    """The init container that fetches code or models, if it failed: the program never began, and it has the reason."""
     for name, container in inits.items():
         ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
         code, said = ended.get("exitCode"), str(ended.get("message") or "")[:MAX_TEXT]
-        # Another node may have the room, or a disk that works. With cp's own exit code the job would end.
+        # Another node may have enough space, or a working disk. With cp's own exit code the job would end.
         if name in _COPIERS and code == _COPY_FAILED and not NO_FOLDER.search(said):
             return {**container, "state": {"terminated": {**ended, "exitCode": _NOT_FETCHED}}}
         if name in _BRINGERS and code:
@@ -216,7 +216,7 @@ def _fetch(inits: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _unhealthy(container: Mapping[str, Any]) -> str:
-    """`nvidia.com/gpu GPU-1 (Xid 79)`. From Kubernetes 1.36 on; a health that is not known says nothing."""
+    """`nvidia.com/gpu GPU-1 (Xid 79)`. From Kubernetes 1.36 on; unknown health is ignored."""
     found = []
     for allocated in container.get("allocatedResourcesStatus") or ():
         for device in allocated.get("resources") or ():
@@ -227,7 +227,7 @@ def _unhealthy(container: Mapping[str, Any]) -> str:
 
 
 def _digest(inits: Mapping[str, Mapping[str, Any]], container: Mapping[str, Any], volume: str) -> str:
-    """Of the image that fills this volume: by an init container of its name, or as an image volume."""
+    """Digest of the image that fills this volume: by an init container of its name, or as an image volume."""
     copy = inits.get(volume, _EMPTY).get("imageID")
     mounts = (
         ((mount.get("volumeStatus") or _EMPTY).get("image") or _EMPTY).get("imageRef")
@@ -243,13 +243,13 @@ def _token(spec: Mapping[str, Any], variable: str) -> str:
         if container.get("name") == names.CONTAINER:
             own = (env for env in container.get("env") or () if env.get("name") == variable)
             value = str(next(own, _EMPTY).get("value", ""))
-            # It is to be sent in a header, and anybody may have made the pod.
+            # It will be sent in a header, and any user may have created the pod.
             return sys.intern(value) if _TOKEN.fullmatch(value) else ""
     return ""
 
 
 def _of_another(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Termination | None:
-    """How the container ended that ended the pod before `tensorflow` did: mostly one of the template's init
+    """The end of the container that ended the pod before `tensorflow` did: mostly one of the template's init
     containers."""
     if status.get("phase") != "Failed":
         return None
@@ -261,7 +261,7 @@ def _of_another(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Terminati
         for container in status.get(field) or ()
         if (end := _termination(container, is_init=is_init)) is not None and _fails(end)
     ]
-    # A sidecar is ended once another container has failed.
+    # A sidecar is ended after another container has failed.
     return min(ends, key=lambda end: (end.container in sidecars, end.finished_at), default=None)
 
 
@@ -276,7 +276,7 @@ def _running_init(spec: Mapping[str, Any], inits: Mapping[str, Mapping[str, Any]
 
 
 def _fails(end: Termination) -> bool:
-    """Whether it ends its pod. The wait-for-peers init container that gives up does not count as a failure."""
+    """True if it ends its pod. A timeout of wait-for-peers is no failure."""
     gave_up = end.container == names.GATE_CONTAINER and end.exit_code == names.GATE_GAVE_UP
     return end.exit_code != 0 and not gave_up
 
@@ -307,7 +307,9 @@ def _disruption(condition: Mapping[str, Any]) -> str:
 
 
 def _ended_at(metadata: Mapping[str, Any], status: Mapping[str, Any], conditions: Mapping[str, Any]) -> str:
-    """An evicted pod has no container status, on old clusters no condition either: then its managedFields tell it."""
+    """An evicted pod has no container status, and on old clusters no condition either: then its managedFields have the
+    time.
+    """
     wanted = (("Ready", "False"), ("DisruptionTarget", "True"))
     found = [c for kind, value in wanted if (c := conditions.get(kind, _EMPTY)).get("status") == value]
     times = [c.get("lastTransitionTime") or "" for c in found]
@@ -347,7 +349,7 @@ def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, An
 
 
 def _time(value: object) -> str:
-    """The time, as the API server writes it; empty for what is none."""
+    """The time, as the API server writes it; empty if it is invalid."""
     try:
         known = value and datetime.fromisoformat(str(value)).tzinfo is not None
         return sys.intern(str(value)) if known else ""
@@ -360,7 +362,7 @@ def _text(value: object) -> str:
 
 
 def _interned(value: Any) -> Any:
-    """The same, with one copy of the strings that others may have."""
+    """The same value, with one copy of the strings that others may have."""
     if isinstance(value, str):
         return sys.intern(str(value)) if len(value) <= _SHARED else value
     if isinstance(value, dict):
@@ -369,7 +371,7 @@ def _interned(value: Any) -> Any:
 
 
 def _kept(value: Any, held: Any) -> Any:
-    """The same, with those parts of an earlier one that are the same."""
+    """The same value, with the equal parts of an earlier one."""
     if value == held:
         return held
     if isinstance(value, dict) and isinstance(held, dict):

@@ -1,5 +1,5 @@
-"""What a job asks for and this cluster, or this installation of the operator, does not have. It is told before anything
-is created, and not again once the job is accepted."""
+"""What a job requests and this cluster, or this installation of the operator, does not have. Checked before anything is
+created, and not again once the job is accepted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _volume_claims(spec: JobSpec, config: Config) -> Iterator[Invalid]:
 
 
 def _device_claim(spec: JobSpec, config: Config) -> Iterator[Invalid]:
-    """A server that does not allocate devices takes the claim out of a pod without a word, which then has no GPU."""
+    """A server without device allocation silently drops the claim from a pod, which then has no GPU."""
     if spec.gpu.claim is None:
         return
     if config.device_template is None:

@@ -1,7 +1,7 @@
-"""What schedulers say of pods that have no node: which of it names what lacks, and which pod of a gang says most. And
-what is known of a pod of which Kubernetes does not say why it is not ready.
+"""Scheduler messages about pods without a node: which of them name what is missing, and which pod of a gang has the
+best one. Also what is known of a pod that is not ready without a reason.
 
-Under a gang scheduler all but one wait for the others, and each scheduler has its own words for that."""
+Under a gang scheduler all pods but one wait for the others, and each scheduler has its own message for that."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Pod
 
 _NO_ROOM: Final = re.compile(r"\d nodes are (?:un)?available: ")
-"""In the message about a pod that fits nowhere: `0/4 nodes are available: 4 Insufficient nvidia.com/gpu.` Volcano's
+"""In the message about a pod that does not fit: `0/4 nodes are available: 4 Insufficient nvidia.com/gpu.` Volcano's
 nodes are unavailable."""
 _WAITS_FOR_GANG: Final = re.compile("sibling pods|gated pods|failed recently|rejection in |rejected due to timeout")
-"""In a message of the same form that scheduler-plugins has for a pod which only waits for the others of its gang."""
+"""In a message of scheduler-plugins, of the same form, for a pod that only waits for the others of its gang."""
 
 
 def names_what_lacks(message: str) -> bool:
-    """Whether a scheduler says with this what a pod lacks."""
+    """True if the message names what a pod is missing."""
     return _NO_ROOM.search(message) is not None and _WAITS_FOR_GANG.search(message) is None
 
 
 def silence(pod: Pod) -> str:
-    """What is known of a pod that is not ready, and gives no reason; empty where it has one, has ended or only waits
+    """What is known of a pod that is not ready, without a reason; empty if it has a reason, has ended, or only waits
     for its peers."""
     if pod.waiting_reason or pod.deleting or pod.termination is not None or pod.running_init == names.GATE_CONTAINER:
         return ""

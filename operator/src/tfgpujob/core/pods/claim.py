@@ -12,8 +12,8 @@ from tfgpujob.names import Role
 
 
 def build_claims(job: Object, replica_spec: ReplicaSpec, role: Role, index: int) -> tuple[Object, ...]:
-    """Without an owner, unless they are to go with the job: then garbage collection deletes them, and so the operator
-    needs no right to delete anybody's data."""
+    """Without an owner, unless they are to be deleted with the job: then garbage collection deletes them, so the
+    operator needs no right to delete users' data."""
     name = job["metadata"]["name"]
     ours = {
         **metadata.job_labels(name),

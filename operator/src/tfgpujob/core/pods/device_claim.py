@@ -1,7 +1,7 @@
-"""The resource claim of a pod's GPUs (spec.gpu.claim), and the ResourceClaimTemplate that the operator makes for it.
+"""The resource claim of a pod's GPUs (spec.gpu.claim), and the ResourceClaimTemplate that the operator creates for it.
 
-Its spec can't be changed, so its name has a digest of it: an edit of the job makes another one, and both go with the
-job. Kubernetes makes each pod a claim from it, which goes with the pod.
+Its spec is immutable, so its name has a digest of it: an edit of the job creates another one, and both are deleted with
+the job. Kubernetes creates a claim from it for each pod.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _DIGITS: Final = 8
 
 
 def claims_devices(spec: JobSpec, role: Role, replica_spec: ReplicaSpec) -> bool:
-    """Whether the pods of this role get their GPUs by spec.gpu.claim."""
+    """True if the pods of this role get their GPUs by spec.gpu.claim."""
     return spec.gpu.claim is not None and gpus(spec, role, replica_spec) > 0
 
 
 def build_device_template(job: Object, claim: DeviceClaim, kind: Kind) -> Object | None:
-    """None: the job names a template of somebody else's."""
+    """None: the job names an existing template."""
     if claim.template_name is not None:
         return None
     return {

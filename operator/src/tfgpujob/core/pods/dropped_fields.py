@@ -1,9 +1,9 @@
 """Fields that an API server has silently dropped (pruned) from an object.
 
-Servers before 1.27 may have no strict field validation: they drop a misspelt field of a pod and create the rest, which
-then runs on the wrong node or without its command. So the created object is compared with the one that was sent.
-Fields that the server or a webhook added or changed don't count, nor do omitted empty values. Later servers refuse such
-a pod; a field that is missing there was removed by a webhook, as it may.
+Servers before 1.27 may have no strict field validation: they drop a misspelt field of a pod, which then runs on the
+wrong node or without its command. So the created object is compared with the one that was sent. Fields that the server
+or a webhook added or changed don't count, nor do omitted empty values. Later servers refuse such a pod; there a missing
+field was removed by a webhook, which is allowed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _MOST: Final = 32
 
 
 def dropped_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
-    """Paths below `path` of what `sent` has and `made` has not."""
-    # Most of a pod comes back as it was sent, and comparing is many times faster than walking.
+    """Paths below `path` of the values in `sent` that are not in `made`."""
+    # Most of a pod is returned unchanged, and comparing is many times faster than walking.
     if sent == made:
         return ()
     if isinstance(sent, Mapping) and isinstance(made, Mapping):
@@ -34,8 +34,8 @@ def dropped_fields(sent: Any, made: Any, path: str) -> tuple[str, ...]:
 
 
 def _like(item: Any, index: int, made: Sequence[Any]) -> Any:
-    """Webhooks may insert elements: of those near its place that of its name, else the one that lacks the fewest keys.
-    One only: if each was compared with each, a list in a list in a list would take the time of their product."""
+    """Webhooks may insert elements: among those near its place the one of its name, else the one that lacks the fewest
+    keys. Only one: comparing each with each would take the product of the lengths of nested lists."""
     first = max(0, index - _NEAR // 2)
     near = made[first : first + _NEAR]
     name = _name(item)

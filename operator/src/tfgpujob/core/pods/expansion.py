@@ -11,7 +11,7 @@ from tfgpujob.core.observed.snapshot import Object
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([^)]++)(\)?)")
 _KEY: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 MAX_CHARACTERS: Final = 2 << 20
-"""Of all values together: Linux starts no process with more. Each `$(A)$(A)` doubles its text."""
+"""Total of all values: Linux starts no process with more. Each `$(A)$(A)` doubles its text."""
 
 
 def expanded(text: str, value_of: Callable[[str], str | None], room: int = MAX_CHARACTERS) -> str:
@@ -35,7 +35,7 @@ def expanded(text: str, value_of: Callable[[str], str | None], room: int = MAX_C
 def environment(pod: Object, container: Object) -> Mapping[str, str]:
     """The container's environment variables whose values follow from the pod object alone.
 
-    Not those from the node, a Secret or a ConfigMap, nor those that refer to them.
+    Without those from the node, a Secret or a ConfigMap, and those that refer to them.
     """
     known: dict[str, str] = {}
     room = MAX_CHARACTERS
@@ -53,7 +53,7 @@ def environment(pod: Object, container: Object) -> Mapping[str, str]:
 
 
 def _of_field(metadata: Object, path: str) -> str:
-    """Raises KeyError for what only the node knows."""
+    """Raises KeyError for a field that only the node knows."""
     found = _KEY.fullmatch(path)
     if found:
         return str((metadata.get(found[1]) or {}).get(found[2], ""))

@@ -1,4 +1,4 @@
-"""What a pod is told so that its training processes may be started again in it: TFGPU_RECOVERY and what it needs."""
+"""The environment of a pod whose training processes may be restarted in it: TFGPU_RECOVERY and what it needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfgpujob.names import Role
 
 
 def recovers_in_place(spec: JobSpec, role: Role, replica_spec: ReplicaSpec) -> bool:
-    """Whether the processes of these pods are started again in them, by the trainer or tfgpu-supervise."""
+    """True if the trainer or tfgpu-supervise restarts the processes in these pods."""
     if spec.trainer is None:
         return supervises(spec, role)
     able = {
@@ -31,7 +31,7 @@ def recovers_in_place(spec: JobSpec, role: Role, replica_spec: ReplicaSpec) -> b
 
 
 def supervises(spec: JobSpec, role: Role) -> bool:
-    """Whether tfgpu-supervise runs the program of these pods, which is one's own. All of a gang, or none."""
+    """True if tfgpu-supervise runs the user's own program in these pods: in all pods of a gang, or in none."""
     members = dict(_members(spec))
     return (
         spec.run_policy.recovery is Recovery.IN_PLACE
@@ -58,10 +58,10 @@ def _members(spec: JobSpec) -> Iterator[tuple[Role, ReplicaSpec]]:
 
 
 def share_of_budget(spec: JobSpec, plan: Plan, index: int, left: int) -> int:
-    """How many of the restarts that runPolicy.backoffLimit leaves the pod may spend by itself.
+    """How many of the restarts left by runPolicy.backoffLimit the pod may use by itself.
 
-    A gang spends them together, and so do a chief and who serves it. Workers that predict don't know of each other:
-    each gets a part of its own, by how many there may be, so that those who come later add nothing to the sum.
+    A gang uses them together, and so do a chief and its workers and servers. Workers that predict don't know of each
+    other: each gets its own share, by the maximum number of workers, so that those who join later don't exceed the sum.
     """
     if not spec.predicts:
         return left
@@ -72,8 +72,8 @@ def share_of_budget(spec: JobSpec, plan: Plan, index: int, left: int) -> int:
 
 
 def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
-    """Whether the leader of these pods takes another number of workers. A pod group has a number of its own, and so
-    has what Kueue has admitted."""
+    """True if the leader of these pods accepts another number of workers. A pod group and Kueue's admission have a
+    fixed number."""
     able = all(recovers_in_place(spec, role, member) for role, member in _members(spec))
     elastic = spec.elastic or plan.members.spares > 0
     gang = elastic and spec.traits.resizable and not spec.workers_come_and_go
@@ -81,13 +81,12 @@ def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
 
 
 def takes_workers_in(spec: JobSpec, plan: Plan) -> bool:
-    """Whether those that train take a worker in that joins them."""
+    """True if the pods that train admit a joining worker."""
     return resizes_in_place(spec, plan) or spec.workers_come_and_go
 
 
 def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
-    """Whether a worker that is lost is replaced beside the others, which may train on without it until then, or with a
-    spare."""
+    """True if a lost worker is replaced beside the others, which may train without it until then, or with a spare."""
     policy = spec.run_policy
     waits = policy.elastic_policy is not None or plan.members.spares > 0
     return waits and policy.restart_scope is not RestartScope.GANG and resizes_in_place(spec, plan)
@@ -96,8 +95,8 @@ def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
 def environment(
     spec: JobSpec, plan: Plan, address: Address, role: Role, *, budget: int, token: str, joins: bool
 ) -> dict[str, str | None]:
-    """The variables. `budget` is how many restarts runPolicy.backoffLimit leaves; without a token no gang agrees.
-    `joins`: a gang that trains already."""
+    """The variables. `budget`: the restarts left by runPolicy.backoffLimit; without a token no gang agrees. `joins`: it
+    joins a gang that is training."""
     gang = spec.traits.work is not Work.OWN_PROGRAM and spec.traits.cluster is not Cluster.NONE
     replaced = role is not Role.EVALUATOR and replaces_lost_workers(spec, plan)
     least = plan.counts[Role.WORKER] if plan.members.spares else spec.replica_specs.least_workers

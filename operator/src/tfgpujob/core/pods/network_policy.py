@@ -1,4 +1,4 @@
-"""The job's NetworkPolicy: which pods may reach its own. TensorFlow's gRPC asks nobody for a password."""
+"""The job's NetworkPolicy: which pods may reach its own. TensorFlow's gRPC has no authentication."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
 def isolated(job: Object, config: Config) -> bool:
-    """Whether the job gets a NetworkPolicy, without which none of its pods is created."""
+    """True if the job gets a NetworkPolicy, which is created before its pods."""
     return not config.network_policy_namespaces.isdisjoint({"*", job["metadata"]["namespace"]})
 
 
 def build_network_policy(job: Object, config: Config) -> Object:
-    """Ingress only: every port from the job's own pods, /progress from the operator's. Policies add up, so whoever
-    needs more, such as a scraper, allows it in a policy of his own.
+    """Ingress only: every port from the job's own pods, /progress from the operator's. Policies are additive, so a user
+    who needs more, such as a scraper, adds another one.
     """
     own = {"podSelector": {"matchLabels": {names.LABEL_JOB_NAME: job["metadata"]["name"]}}}
     operator = {

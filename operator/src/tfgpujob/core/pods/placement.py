@@ -1,4 +1,4 @@
-"""Where Kueue wants a pod to run: what the flavors and admission checks of its Workload add to it."""
+"""The nodes that Kueue assigns to a pod: what the flavors and admission checks of its Workload add."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 def place(
     added: Mapping[str, Any], labels: dict[str, str], annotations: dict[str, str], pod_spec: dict[str, Any]
 ) -> None:
-    """Puts it into a pod's labels, annotations and spec. It wins over the template: that quota is the one that counts.
+    """Adds it to a pod's labels, annotations and spec. It takes precedence over the template, because its quota is the
+    one that is used.
 
     Kueue admits no pod to a flavor whose labels contradict the pod's own node selector.
     """

@@ -1,7 +1,7 @@
 """A replica's pod: the user's template, completed.
 
-The template wins, except for what the operator's guarantees depend on (names, labels, restartPolicy, hostname); the
-API rules refuse a template that sets those.
+The template takes precedence, except for what the operator's guarantees depend on (names, labels, restartPolicy,
+hostname); the API rules refuse a template that sets those.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from tfgpujob.core.pods.topology import add_topology
 from tfgpujob.names import Role
 
 _COPIED_LEVELS: Final = {"containers": 3, "initContainers": 2, "affinity": 2}
-"""Of a field of a pod's spec: that is as deep as anything is added. Of others the first."""
+"""Levels to copy of a field of a pod's spec: as deep as anything is added. Other fields: the first level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Which pod of the job: everything that differs between the pods of one attempt."""
+    """A pod of the job: everything that differs between the pods of one attempt."""
 
     role: Role
     index: int
     attempt: int
     restart: int = 0
     progress_token: str = field(default="", repr=False)
-    """What the trainer is to be shown before it answers GET /progress; empty: it answers everybody."""
+    """Token that the trainer requires for GET /progress; empty: none."""
     recovery_token: str = field(default="", repr=False)
     restarts_left: int = 0
-    """What runPolicy.backoffLimit leaves."""
+    """Restarts left by runPolicy.backoffLimit."""
     joins: bool = False
-    """A gang that trains already, in a resize or in the place of a lost pod."""
+    """It joins a gang that is training, in a resize or as the replacement of a lost pod."""
     reached_step: int = 0
-    """The highest step that the job is known to have done."""
+    """The highest step that the job is known to have completed."""
     save_seconds: int = 0
-    """What its last checkpoint took; 0 if that is not known."""
+    """Duration of its last save; 0 if unknown."""
 
 
 def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Object:
-    """The pod object to create. `job` gives name, namespace and uid; `spec` is its parsed spec."""
+    """The pod to create. `job` has name, namespace and uid; `spec` is its parsed spec."""
     job_name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
     replica_spec = replica_specs(spec)[replica.role]
     template = replica_spec.pod_template
@@ -87,7 +87,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
             save_seconds=replica.save_seconds,
             image_volumes=plan.image_volumes,
         )
-    # Who joins needs the one that leads. Of the others each may be lost as well, or a spare whose place is taken.
+    # A joining pod needs only the leader. Each of the others may be lost as well, or a spare that is used already.
     joins = (address.host(*plan.members.chief),)
     themselves = frozenset({Role.WORKER}) if spec.workers_come_and_go else frozenset()
     trains = peers_to_wait_for(spec.strategy, plan, address, replica.role, but=themselves)
@@ -116,7 +116,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
 
 
 def _copied(value: Any, levels: int) -> Any:
-    """A copy down to this level; what is below is the template's own, which nothing here changes."""
+    """A copy down to this level; what is below is the template's own, which is not changed here."""
     if not levels or not isinstance(value, Mapping | list):
         return value
     if isinstance(value, list):
@@ -196,7 +196,7 @@ def _ports(container: dict[str, Any], tasks: tuple[int, ...]) -> None:
 
 def _gpu_request(container: dict[str, Any], resource: str, count: int) -> None:
     resources: dict[str, Any] = container.setdefault("resources", {})
-    # Devices that come by resource claims (DRA) would be asked for twice. Who wants both writes the limit himself.
+    # Devices by resource claims (DRA) would be requested twice. A user who wants both sets the limit in the template.
     if count and not resources.get("claims") and resource not in (resources.get("limits") or {}):
         resources["limits"] = {**(resources.get("limits") or {}), resource: str(count)}
 

@@ -1,4 +1,4 @@
-"""The creation of one pod: what its body is made from, and not the body."""
+"""The creation of one pod: what its body is built from, without the body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfgpujob.core.pods.restricted import restrict
 
 @dataclass(frozen=True, slots=True)
 class PodCreate:
-    """A `Creation`. 512 pods share a template of up to 256 KiB, so their bodies are never all there at once."""
+    """A `Creation`. 512 pods share a template of up to 256 KiB, so their bodies never exist at the same time."""
 
     job: Object = field(repr=False)
     spec: JobSpec = field(repr=False)
@@ -26,7 +26,7 @@ class PodCreate:
     device_template: Kind | None = None
     """The kind of claim template that the cluster serves; None: none."""
     restricted: bool = False
-    """Whether it keeps to Pod Security "restricted"."""
+    """Whether it complies with Pod Security "restricted"."""
 
     @property
     def kind(self) -> Kind:

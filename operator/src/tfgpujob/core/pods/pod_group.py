@@ -1,6 +1,6 @@
-"""The pod group of an attempt, by which a gang scheduler places all of its pods or none, and what links a pod to it.
+"""The pod group of an attempt, by which a gang scheduler places all of its pods or none, and a pod's link to it.
 
-It is an attempt's, as its pods are: a restart, a resize and a resumption make another one.
+It belongs to an attempt, as its pods do: a restart, a resize and a resumption create another one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def build_pod_group(job: Object, spec: JobSpec, plan: Plan, kind: Kind, attempt:
 
 
 def least_members(spec: JobSpec, plan: Plan) -> int:
-    """How many pods are placed together. A group of more than there are would never be placed."""
+    """Number of pods that are placed together. A group of more than exist would never be placed."""
     return min(scheduling_policy(spec).min_available or len(plan.members.required), len(plan.members.pods))
 
 
 def _spec(kind: Kind, spec: JobSpec, plan: Plan) -> dict[str, Any]:
-    """In the words of each API."""
+    """The spec for each API."""
     policy, least = scheduling_policy(spec), least_members(spec, plan)
     if kind is Kind.VOLCANO_POD_GROUP:
         return {
@@ -48,14 +48,16 @@ def _spec(kind: Kind, spec: JobSpec, plan: Plan) -> dict[str, Any]:
             "scheduleTimeoutSeconds": policy.schedule_timeout_seconds,
         }
     native: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": least}}}
-    # v1alpha2 takes the priority from the pods, and knows no such field.
+    # v1alpha2 has no such field, and takes the priority from the pods.
     return native if kind is Kind.NATIVE_V1ALPHA2_POD_GROUP else {**native, "priorityClassName": policy.priority_class}
 
 
 def join_pod_group(
     name: str, plan: Plan, labels: dict[str, str], annotations: dict[str, str], pod_spec: dict[str, Any]
 ) -> None:
-    """Puts the link into a pod's labels, annotations or spec, and the scheduler's name. The template's own win."""
+    """Adds the link to a pod's labels, annotations or spec, and the scheduler's name. The template's own take
+    precedence.
+    """
     if plan.scheduler:
         pod_spec.setdefault("schedulerName", plan.scheduler)
     gang = GANG_SCHEDULERS.get(plan.gang)

@@ -1,4 +1,4 @@
-"""What only a pod, or the pods of one attempt, and who may read them know: made up here, kept in their environment."""
+"""Secrets of a pod, or of the pods of one attempt, known only to those who may read the pods' environment."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _HEX_DIGITS: Final = 32
 
 
 def pod_token(key: bytes, pod: str) -> str:
-    """`pod` names one pod, or one attempt, for all times. Who knows one token learns no other."""
+    """`pod` identifies one pod, or one attempt, uniquely. No token can be derived from another."""
     return hmac.new(key, pod.encode(), hashlib.sha256).hexdigest()[:_HEX_DIGITS]

@@ -1,6 +1,6 @@
-"""A pod as Pod Security "restricted" wants it: what that wants said, and the template does not say, is added.
+"""Makes a pod comply with Pod Security "restricted": adds required fields that the template does not set.
 
-What contradicts it the host gate has refused (`api/rules/host.py`).
+The host rules have refused what contradicts it (`api/rules/host.py`).
 """
 
 from __future__ import annotations

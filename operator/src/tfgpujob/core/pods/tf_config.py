@@ -40,7 +40,7 @@ class Address:
 
 
 def tf_config(strategy: Strategy, plan: Plan, address: Address, role: Role, index: int) -> str | None:
-    """The environment variable's value for the first task of a pod; None where the strategy takes none."""
+    """The environment variable's value for the first task of a pod; None if the strategy has none."""
     if TRAITS[strategy].cluster is Cluster.NONE:
         return None
     task = index * len(plan.ports[role])
@@ -63,7 +63,7 @@ def _cluster(strategy: Strategy, plan: Plan, address: Address, role: Role, task:
 def peers_to_wait_for(
     strategy: Strategy, plan: Plan, address: Address, role: Role, *, but: frozenset[Role] = frozenset()
 ) -> tuple[str, ...]:
-    """Hosts for which the wait-for-peers init container waits until they resolve; empty: the pod has none. `but`: roles
-    that the program itself waits for."""
+    """Hosts that must resolve before the wait-for-peers init container ends; empty: the pod has none. `but`: roles that
+    the program itself waits for."""
     waits_for = [r for r in TRAITS[strategy].waits_for.get(role, ()) if r not in but]
     return tuple(address.host(r, i) for r in waits_for for i in range(plan.counts.get(r, 0)))

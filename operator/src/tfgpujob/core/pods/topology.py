@@ -14,9 +14,9 @@ _HEAVIEST: Final = 100
 
 
 def add_topology(pod_spec: dict[str, Any], policy: SchedulingPolicy | None, labels: dict[str, str]) -> None:
-    """`labels`: the pod's own. To the scheduler the first pod of a group that must be near itself may go anywhere.
+    """`labels`: the pod's own. The scheduler may place the first pod of a group with affinity to itself anywhere.
 
-    Evaluators are outside: the gang must not follow one to where it has no room itself.
+    Evaluators are excluded: the gang must not follow one to nodes without enough capacity.
     """
     if policy is None or policy.topology_key is None or labels[names.LABEL_REPLICA_TYPE] == Role.EVALUATOR:
         return

@@ -16,16 +16,16 @@ _PROXIES = frozenset({"https_proxy", "http_proxy", "no_proxy", "all_proxy"})
 _USER = frozenset({"runAsNonRoot", "runAsUser", "runAsGroup"})
 _OF_ANY_NODE = frozenset({"cpu", "memory", "ephemeral-storage"})
 _STOP_SECONDS = 120
-"""Time between SIGTERM and SIGKILL, at the least: a save of a large model must fit."""
+"""Minimum time between SIGTERM and SIGKILL: a save of a large model must fit."""
 _LONGEST_STOP_SECONDS = 3600
-"""A report is untrusted, and a drain waits for its pods."""
+"""Maximum, because a report is untrusted, and a drain waits for its pods."""
 _STEP_SECONDS = 60
-"""Of that, what is left for the step that all workers stop after."""
+"""The part of it that is left for the step that all workers stop after."""
 
 
 def stop_seconds(save_seconds: int) -> int:
-    """Time between SIGTERM and SIGKILL, by what the last save took: one may be under way, that of the stop comes after
-    it, and storage is not equally fast at all times."""
+    """Time between SIGTERM and SIGKILL, by the duration of the last save: one may be in progress, the final one
+    follows, and storage varies."""
     return max(_STOP_SECONDS, min(_STEP_SECONDS + 3 * save_seconds, _LONGEST_STOP_SECONDS))
 
 
@@ -114,10 +114,10 @@ def _from_image(
         source: dict[str, Any] = {"name": volume, "image": {"reference": image}}
         mount(pod_spec, container, source, folder, read_only=True, sub_path=folder.removeprefix("/"))
         return
-    # Without -a: who is not root can't give the volume's own folder the times and the owner of the image's.
+    # Without -a: only root can set the times and the owner of the volume's own folder.
     copy = _filler(container, image, ["cp", "-R", f"{folder}/.", f"/{volume}"], volume)
     if "runAsUser" not in (pod_spec.get("securityContext") or {}):
-        # Most images run as root unless told otherwise, which the pod forbids.
+        # Most images run as root by default, which the pod forbids.
         copy["securityContext"].setdefault("runAsUser", names.NON_ROOT_USER)
     _add_init_container(pod_spec, copy)
     mount(pod_spec, container, {"name": volume, "emptyDir": {}}, folder, read_only=True)
@@ -128,7 +128,7 @@ def _add_init_container(pod_spec: dict[str, Any], added: dict[str, Any]) -> None
 
 
 def _fetch_code(pod_spec: dict[str, Any], container: dict[str, Any], git: GitCode) -> dict[str, Any]:
-    """An init container of the trainer's own image that fetches the commit. Nobody else sees the credentials."""
+    """An init container of the trainer's own image that fetches the commit. No other container sees the credentials."""
     values = {
         "TFGPU_GIT_URL": git.url,
         "TFGPU_GIT_COMMIT": git.revision,
@@ -146,7 +146,7 @@ def _fetch_code(pod_spec: dict[str, Any], container: dict[str, Any], git: GitCod
     if "imagePullPolicy" in container:
         filler["imagePullPolicy"] = container["imagePullPolicy"]
     if git.secret_name is not None:
-        # These keys alone: the user's image runs here, and the Secret may be that of another account's token.
+        # Only these keys: the user's image runs here, and the Secret may be another account's token.
         items = [{"key": key, "path": key} for key in _GIT_KEYS]
         source = {"secretName": git.secret_name, "items": items, "optional": True}
         secret = {"name": names.GIT_VOLUME, "secret": source}
@@ -164,9 +164,9 @@ def _of_any_node(resources: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _filler(container: Mapping[str, Any], image: str, command: list[str], volume: str) -> dict[str, Any]:
-    """An init container that fills the volume, which it has at `/NAME`, as the user of `container`."""
+    """An init container that fills the volume, mounted at `/NAME`, as the user of `container`."""
     user = {key: value for key, value in (container.get("securityContext") or {}).items() if key in _USER}
-    # Without, a quota refuses the pod, and it is not of the QoS class Guaranteed. A pod needs the larger, not the sum.
+    # Otherwise a quota refuses the pod, or its QoS class is not Guaranteed. A pod needs the maximum, not the sum.
     resources = _of_any_node(container.get("resources") or {})
     return {
         "name": volume,
@@ -180,7 +180,7 @@ def _filler(container: Mapping[str, Any], image: str, command: list[str], volume
 
 
 def _restricted(pod_spec: dict[str, Any], container: dict[str, Any]) -> None:
-    """The Pod Security Standard "restricted", which suffices for our image. What the template sets stays."""
+    """The Pod Security Standard "restricted", which suffices for our image. The template's own settings are kept."""
     pod_spec["securityContext"] = {
         "runAsNonRoot": True,
         "fsGroup": GROUP_ID,

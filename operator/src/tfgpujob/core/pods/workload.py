@@ -1,7 +1,7 @@
-"""Kueue's Workload of a job: what its pods will ask for, by role, so that they can wait in a queue before they exist.
+"""Kueue's Workload of a job: what its pods will request, by role, so that they can wait in a queue before they exist.
 
-It is the job's, not an attempt's: the job restarts within what was admitted. `pod_sets` tells one that was made from
-another spec, or for another queue, and which is deleted before a new one asks anew.
+It belongs to the job, not to an attempt: the job restarts within its admission. `pod_sets` differs if it was created
+from another spec, or for another queue; then it is deleted, and a new one is created.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SOURCES: Final = {
     "WorkloadPriorityClass": "kueue.x-k8s.io/workloadpriorityclass",
     "PriorityClass": "scheduling.k8s.io/priorityclass",
 }
-"""How v1beta1 calls the two kinds of priority class."""
+"""Names of the two kinds of priority class in v1beta1."""
 
 
 def pod_sets(job: Object, spec: JobSpec) -> str:
-    """A digest of what the job's Workload asks for."""
+    """A digest of the requests of the job's Workload."""
     workers = spec.replica_specs.worker
     asked = {
         "shape": spec.shape_hash,
@@ -76,7 +76,7 @@ def _pod_set(job: Object, spec: JobSpec, plan: Plan, role: Role) -> dict[str, An
 
 
 def _template(pod: Object) -> dict[str, Any]:
-    """What all pods of a role have in common, without what a container is only told."""
+    """What all pods of a role have in common, without the environment and the command."""
     spec = {key: value for key, value in pod["spec"].items() if key not in {"hostname", "subdomain"}}
     for field in ("initContainers", "containers"):
         if field in spec:
@@ -86,7 +86,7 @@ def _template(pod: Object) -> dict[str, Any]:
 
 
 def _priority_class(job: Object, spec: JobSpec) -> tuple[str, str]:
-    """Kind and name of what orders the job in its queue: its own label, else the priority of its pods."""
+    """Kind and name of the job's priority in its queue: its own label, else the priority of its pods."""
     own = (job["metadata"].get("labels") or {}).get(names.LABEL_QUEUE_PRIORITY)
     if own:
         return "WorkloadPriorityClass", str(own)

@@ -24,7 +24,7 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
     told: tuple[Event, ...] = ()
     if builder.is_true(Condition.SUSPENDED):
         if builder.fields.get("plan"):
-            # Its pods' last words may come together with its resumption.
+            # The last reports of its old pods may arrive together with its resumption.
             observed = observe_pods(snapshot, builder.fields)
             told = in_place.count(spec, builder, observed, snapshot)
         builder.set(Condition.SUSPENDED, False, *_why_resumed(builder))
@@ -51,7 +51,7 @@ def begin_attempt(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, con
 
 
 def _selector(job_name: str, spec: JobSpec) -> str:
-    """Of the pods that /scale counts: an autoscaler of an elastic job must not take its chief for a worker."""
+    """Selector of the pods that /scale counts: an autoscaler of an elastic job must not count its chief as a worker."""
     workers = f",{names.LABEL_REPLICA_TYPE}={Role.WORKER}" if spec.elastic else ""
     return f"{names.LABEL_JOB_NAME}={job_name}{workers}"
 
@@ -63,7 +63,7 @@ def _why_resumed(builder: StatusBuilder) -> tuple[Reason, str]:
 
 
 def _skip_used_attempt_numbers(snapshot: Snapshot, builder: StatusBuilder) -> None:
-    """After somebody has emptied the status: the labels of the job's objects still say which numbers are used."""
+    """After the status was emptied: the labels of the job's objects still have the used numbers."""
     uid = snapshot.job["metadata"]["uid"]
     labelled: tuple[Pod | Dependent, ...] = (*snapshot.pods, *snapshot.pod_groups.values())
     builder.put("attempt", max([builder.attempt, *(obj.attempt for obj in labelled if obj.owner_uid == uid)]))

@@ -1,4 +1,4 @@
-"""The context of a reconcile, and what several policies do with it."""
+"""The input of every policy of an attempt: one observed job, and the status under construction."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ReconcileContext(Seen):
         return replace(plan, members=of_next_attempt(self, plan.members, keeps_limit=keeps_limit))
 
     def requeue(self, *times: datetime | None) -> Outcome:
-        """Write the status, and requeue the job at the first of `times` and of the deadlines that run."""
+        """Write the status, and requeue the job at the first of `times` and of the current deadlines."""
         due = (
             at
             for at in (
@@ -55,7 +55,7 @@ class ReconcileContext(Seen):
 
 
 def new_context(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> ReconcileContext:
-    """The context of the attempt in `builder`, whose counts and progress are brought up to date."""
+    """The context of the attempt in `builder`, with updated counts and progress."""
     observed = observe_pods(snapshot, builder.fields)
     plan = replace(Plan.from_status(builder.fields["plan"]), members=observed.members)
     builder.put("replicaStatuses", replica_statuses(observed))
@@ -73,14 +73,14 @@ def _clear_backoff_of_restarted(builder: StatusBuilder, observed: ObservedPods) 
 
 
 def own_pods(snapshot: Snapshot, attempt: int) -> tuple[Pod, ...]:
-    """This job's pods up to `attempt`. Pods of a later one show that the job in the cache is stale: not deleted."""
+    """This job's pods up to `attempt`. Pods of a later one show that the cached job is stale, and are not deleted."""
     uid = snapshot.job["metadata"]["uid"]
     return tuple(pod for pod in snapshot.pods if pod.owner_uid == uid and pod.attempt <= attempt)
 
 
 def delete_old_pods(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:
-    """Deletes of this job's pods, and of its pod groups, of attempts before `attempt`. Parameter servers, and all else,
-    stay while their chief stops: it saves what it reads from them."""
+    """Deletes of this job's pods, and of its pod groups, of attempts before `attempt`. Parameter servers and all others
+    are kept while their chief stops, because it reads what it saves from them."""
     old = own_pods(snapshot, attempt - 1)
     has_servers = any(pod.role == Role.PS for pod in old)
     saves = any(pod.role == Role.CHIEF and pod.deleting for pod in old)
@@ -100,7 +100,9 @@ def replace_attempt(ctx: ReconcileContext, event: Event, *, requeue_at: datetime
 
 
 def delete_pod_groups(snapshot: Snapshot, attempt: int) -> tuple[Delete, ...]:
-    """Deletes of this job's pod groups up to `attempt`: a scheduler would keep room for pods that are not to come."""
+    """Deletes of this job's pod groups up to `attempt`: a scheduler would reserve capacity for pods that are never
+    created.
+    """
     uid = snapshot.job["metadata"]["uid"]
     return tuple(
         Delete(kind, group.name, group.uid)

@@ -17,7 +17,7 @@ from tfgpujob.core.status.builder import StatusBuilder, moment
 from tfgpujob.names import Condition
 
 SILENCE: Final = timedelta(seconds=20)
-"""For how long a start may be under way before the status says what is known of it."""
+"""How long a start may take before the status reports what is known of it."""
 
 
 def active_deadline(policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
@@ -37,7 +37,7 @@ def expiry(policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
 
 
 def attempt_deadlines(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) -> tuple[datetime | None, ...]:
-    """When an attempt must be reconciled though no event comes: the deadlines that run, but for those of its members
+    """When an attempt must be reconciled without an event: its current deadlines, except those of its members
     (core/membership/deadlines.py)."""
     return (
         active_deadline(policy, builder.fields),
@@ -56,7 +56,7 @@ def start_deadline(builder: StatusBuilder, policy: RunPolicy) -> datetime | None
 
 
 def silence_ends(builder: StatusBuilder) -> datetime | None:
-    """When an attempt that is not ready says what is known of a pod that gives no reason; None where it does by now, or
+    """When the status of an attempt that is not ready reports a pod without a reason; None if it has, or if the attempt
     is ready."""
     started = builder.fields.get("attemptStartTime")
     if not started or builder.is_true(Condition.RUNNING):
@@ -66,9 +66,9 @@ def silence_ends(builder: StatusBuilder) -> datetime | None:
 
 
 def starts_late(builder: StatusBuilder, policy: RunPolicy) -> bool:
-    """The start deadline must be reset: most of it went into waiting, for old pods or for the operator itself.
+    """True if the start deadline must be reset: most of it was spent waiting, for old pods or for the operator itself.
 
-    Or it has not begun, by a clock that has been set back since.
+    Or it lies in the future, by a clock that has been set back since.
     """
     deadline = start_deadline(builder, policy)
     allowed = timedelta(seconds=policy.start_deadline_seconds)

@@ -1,4 +1,4 @@
-"""The spec was edited during an attempt. One that is not complete begins anew; one that runs refuses the edit."""
+"""The spec was edited during an attempt. An incomplete attempt starts over with it; a running one refuses the edit."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def incomplete(ctx: ReconcileContext) -> Outcome | None:
 
 
 def running(ctx: ReconcileContext) -> Outcome:
-    """Policy: nothing to do but to keep the status current."""
+    """Policy: nothing to do except to update the status."""
     _report_running(ctx)
     return ctx.requeue()
 
@@ -118,12 +118,14 @@ def _all_created(attempt: int) -> str:
 
 
 def has_dependents(ctx: ReconcileContext) -> bool:
-    """Whether the job has its service, and its NetworkPolicy and its pod group where it gets them."""
+    """True if the job has its service, and its NetworkPolicy and its pod group if it needs them."""
     return all(whose is Ownership.OURS for _, _, whose in _dependents(ctx))
 
 
 def _dependents(ctx: ReconcileContext) -> list[tuple[Kind, Dependent | None, Ownership | None]]:
-    """What the job needs beside pods, by kind: the object that has the name, and whose it is; None for none."""
+    """The objects that the job needs besides pods, by kind: the object that has the name, and its ownership; None for
+    none.
+    """
     found: list[tuple[Kind, Dependent | None]] = [(Kind.SERVICE, ctx.snapshot.service)]
     if isolated(ctx.job, ctx.config):
         found.insert(0, (Kind.NETWORK_POLICY, ctx.snapshot.network_policy))
@@ -140,7 +142,9 @@ def _ownership(ctx: ReconcileContext, kind: Kind, held: Dependent) -> Ownership:
 
 
 def _taken_by_others(ctx: ReconcileContext) -> Problem | None:
-    """A foreign object with a name of ours. In a created attempt a pod's does not count: it is refused alone."""
+    """A foreign object with a name of ours. In a created attempt a pod's name does not count: that pod is refused
+    alone.
+    """
     for kind, held, whose in _dependents(ctx):
         if held is not None and whose is Ownership.FOREIGN:
             return name_taken(kind, held.name)
@@ -170,7 +174,7 @@ def _wait(ctx: ReconcileContext, until: datetime | None, *, persisted: bool) -> 
 
 
 def _create_all_but(ctx: ReconcileContext, retry_at: datetime | None, held: frozenset[str]) -> Outcome:
-    """Creates what restarts beside objects that were refused, whose conditions stay as they are."""
+    """Creates replicas that restart beside refused objects, whose conditions are kept."""
     creates = tuple(create for create in _missing_objects(ctx) if create.name not in held)
     return replace(ctx.requeue(retry_at, *_restart_times(ctx)), creates=creates)
 
@@ -188,7 +192,7 @@ def _create(ctx: ReconcileContext, *, persisted: bool) -> Outcome:
     intent = builder.build() if late or not persisted else None
     # While the others run, no create has to succeed before the rest is tried.
     refused_last = "" if builder.is_true(Condition.CREATED) else (builder.fields.get("retry") or {}).get("object", "")
-    # True once the creates have succeeded; `finalize_status` sees to it that it is not written otherwise.
+    # True once the creates have succeeded; otherwise `finalize_status` does not write it.
     accept(builder, ctx.spec)
     builder.set(Condition.CREATED, True, Reason.ALL_CREATED, _all_created(builder.attempt))
     start.clear_refusals(builder)
@@ -238,19 +242,19 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
 
 
 def _joins_gang(ctx: ReconcileContext, replica: ReplicaId) -> bool:
-    """Whether a gang trains already that it joins."""
+    """True if it joins a gang that is training."""
     new = replica in ctx.members.joining and resizes_in_place(ctx.spec, ctx.plan)
     return new or _replaces_member(ctx, replica)
 
 
 def _replaces_member(ctx: ReconcileContext, replica: ReplicaId) -> bool:
-    """Whether it is a pod in the place of a lost one (restart/gang.py): the gang goes on with it."""
+    """True if it replaces a lost pod (restart/gang.py): the gang continues with it."""
     restarted = replica[0] is Role.WORKER and ctx.observed.restart(replica) > 0
     return restarted and resizes_in_place(ctx.spec, ctx.plan)
 
 
 def _recovery_token(ctx: ReconcileContext) -> str:
-    """That of the attempt's other pods, which another process of the operator may have created."""
+    """The token of the attempt's other pods, which another process of the operator may have created."""
     known = (pod.recovery_token for pod in ctx.observed.pods.values() if pod.recovery_token)
     made = pod_token(ctx.config.progress_key, f"{ctx.job['metadata']['uid']}/{ctx.builder.attempt}")
     return next(known, made)
@@ -260,7 +264,7 @@ def _missing_objects(ctx: ReconcileContext) -> tuple[Creation, ...]:
     may = ctx.members.may_be_created(
         running=ctx.builder.is_true(Condition.RUNNING),
         agreed=ctx.agreement is not None,
-        # By an edit meanwhile: its pods would not know that they join, and disturb those that train.
+        # After an edit its pods may not know that they join, and would disturb those that train.
         takes_in=takes_workers_in(ctx.spec, ctx.plan),
     )
     if _counts_instead(ctx):
@@ -271,8 +275,8 @@ def _missing_objects(ctx: ReconcileContext) -> tuple[Creation, ...]:
 
 
 def _counts_instead(ctx: ReconcileContext) -> bool:
-    """Whether a gang scheduler would take the evaluator's pod for one of those that it has to place together: it counts
-    pods of the group, whichever they are, and the rest would hold their nodes for the one that has none."""
+    """True if a gang scheduler would count the evaluator's pod as one of those that it places together: it counts any
+    pods of the group, and the rest would keep their nodes for the one that has none."""
     placed = pod_group_kind(ctx.plan, ctx.config) is None or ctx.builder.is_true(Condition.RUNNING)
     return not placed and least_members(ctx.spec, ctx.plan) <= len(ctx.members.required)
 
@@ -289,7 +293,7 @@ def _build_dependent(ctx: ReconcileContext, kind: Kind) -> Create:
 
 
 def is_optional(create: Creation, plan: Plan) -> bool:
-    """Whether it is the pod of an evaluator or a spare, without which the others start."""
+    """True for the pod of an evaluator or a spare, which the others don't need to start."""
     return create.replica is not None and create.replica not in plan.members.required
 
 

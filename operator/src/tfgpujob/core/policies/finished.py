@@ -30,7 +30,8 @@ _NEVER_STARTED = frozenset(
         Reason.TEMPLATE_REFUSED,
     }
 )
-"""Failures of a job that never had all its pods. A gang has all or none, so cleanPodPolicy None means Running here."""
+"""Failures of a job that never had all its pods. A gang has all or none, so cleanPodPolicy None acts as Running
+here."""
 
 
 def succeed(builder: StatusBuilder, reason: Reason, message: str) -> None:
@@ -39,7 +40,7 @@ def succeed(builder: StatusBuilder, reason: Reason, message: str) -> None:
 
 
 def fail(builder: StatusBuilder, reason: Reason, message: str, last_failure: Mapping[str, Any] | None = None) -> None:
-    """`last_failure`: of a replica. None: no replica failed, and the reason itself is the failure."""
+    """`last_failure`: a replica's. None: no replica failed, and the reason itself is the failure."""
     builder.put("lastFailure", last_failure or without_replica(str(reason), message))
     _set_finished(builder, Reason.FAILED, Phase.FAILED, message)
     builder.set(Condition.FAILED, True, reason, message)
@@ -98,12 +99,14 @@ def finish(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy) -> Out
 
 
 def _expiry(snapshot: Snapshot, policy: RunPolicy, status: Mapping[str, Any]) -> datetime | None:
-    """Where MultiKueue has sent it a job stays until that deletes it, after its end was seen: else it is sent anew."""
+    """A job that MultiKueue has sent here stays until MultiKueue has seen its end and deletes it; otherwise it would be
+    sent again.
+    """
     return None if prebuilt_name(snapshot.job) else expiry(policy, status)
 
 
 def clean_up(snapshot: Snapshot, builder: StatusBuilder, run_policy: RunPolicy) -> tuple[Delete, ...]:
-    """Deletes of running pods carry the resourceVersion as a precondition: a pod that has ended since may have to
+    """Deletes of running pods have the resourceVersion as a precondition: a pod that has ended since may have to
     stay."""
     own, policy = own_pods(snapshot, builder.attempt), run_policy.clean_pod_policy
     if policy is CleanPodPolicy.NONE and builder.reason(Condition.FAILED) in _NEVER_STARTED:
@@ -141,7 +144,7 @@ def delete_job(snapshot: Snapshot) -> Delete:
 
 
 def uncount(builder: StatusBuilder, snapshot: Snapshot, deletes: tuple[Delete, ...]) -> None:
-    """Takes pods that are about to be deleted out of the counts, since a terminal status is not written again."""
+    """Subtract pods that are about to be deleted from the counts, because a terminal status is not written again."""
     deleted = {delete.uid for delete in deletes}
     left = tuple(
         replace(pod, lingers=pod.lingers and pod.uid not in deleted)

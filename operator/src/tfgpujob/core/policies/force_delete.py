@@ -1,7 +1,7 @@
 """Force deletion of pods that are stuck: terminating, past their grace period, on a node without a kubelet.
 
-A pod is force-deleted only when both hold: its deletionTimestamp, which contains the grace period, is
-spec.runPolicy.forceDeleteAfterSeconds past, and its node is gone or not ready. A container that runs on behind a
+A pod is force-deleted only if its deletionTimestamp, which includes the grace period, is
+spec.runPolicy.forceDeleteAfterSeconds past, and its node is gone or not ready. A container that still runs behind a
 network partition is fenced by its checkpoint directory, not by the operator.
 """
 
@@ -15,10 +15,10 @@ from tfgpujob.core.status.builder import moment
 
 
 def with_forced_deletes(outcome: Outcome, snapshot: Snapshot, after_seconds: int, now: datetime) -> Outcome:
-    """The outcome, with the deletes of pods that are stuck now, requeued when the next one counts as stuck.
+    """The outcome, with deletes of the pods that are stuck now, requeued when the next one becomes stuck.
 
-    No persisted intent is needed: somebody has deleted these pods before. Pods of an earlier job of this name are among
-    them, since they hold its pod names; pods that no TFGPUJob controls are not.
+    No persisted intent is needed, because these pods are being deleted already. Pods of an earlier job of this name are
+    included, because they have its pod names; pods that no TFGPUJob controls are not.
     """
     if outcome.lookups:
         return outcome

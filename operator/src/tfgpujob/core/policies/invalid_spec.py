@@ -1,8 +1,8 @@
-"""Reconcile a job whose spec is not valid, or is no longer valid after an edit, or that is in quarantine.
+"""Reconcile a job whose spec is not valid, or is no longer valid after an edit, or that is quarantined.
 
-Running pods go on, none is created or deleted for the edit, and the status follows the pods. Of the spec only runPolicy
-is obeyed, as far as it can be read by itself: suspend, activeDeadlineSeconds, clean-up, expiry, force deletion. A start
-that exceeds its deadline is released: a partial gang must not hold GPUs because of a mistake in an edit.
+Running pods continue, none is created or deleted for the edit, and the status follows the pods. Only runPolicy is
+obeyed, as far as it is valid by itself: suspend, activeDeadlineSeconds, clean-up, expiry, force deletion. A start that
+exceeds its deadline is released: a partial gang must not hold GPUs because of a mistake in an edit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfgpujob.names import Condition, Phase, Reason
 
 
 def reconcile(snapshot: Snapshot, builder: StatusBuilder, problems: str, config: Config) -> Outcome:
-    """Policy of a job with an invalid spec, or in quarantine. `problems`: what is wrong with it, for a person."""
+    """Policy of a job with an invalid spec, or in quarantine. `problems`: what is wrong with it, for people."""
     policy = read_run_policy({"spec": spec_of(snapshot.job)})
     if builder.finished:
         outcome = finished.reconcile(snapshot, builder, policy)
@@ -63,7 +63,8 @@ def _keep_running(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy,
     builder.put("replicaStatuses", replica_statuses(observed))
     builder.put("ready", ready_text(observed))
     if builder.is_true(Condition.SUSPENDED) or observed.succeeded(observed.members.chief):
-        # No deadline runs: there are no pods, or the decider has succeeded, which is recorded once the spec is valid.
+        # No deadline applies: there are no pods, or the decider has succeeded, which is recorded once the spec is
+        # valid.
         return Outcome(status=builder.build())
     due = deadlines.active_deadline(policy, builder.fields)
     if due is not None and builder.now >= due:

@@ -1,12 +1,12 @@
 """Kueue: a job with its label gets a Workload, and nothing else before that is admitted.
 
-A job that waits is a suspended one, with the reason WaitingForAdmission: an eviction stops its pods as suspend does, at
-a checkpoint, and an admission resumes it. Kueue is told, by the Workload's conditions, that the quota is free again
-when the last pod is gone, and that the job is over when the last pod has ended.
+A waiting job is suspended, with the reason WaitingForAdmission: an eviction stops its pods as suspend does, at a
+checkpoint, and an admission resumes it. The Workload's conditions report that the quota is free again when the last pod
+is deleted, and that the job is finished when the last pod has ended.
 
-A job of MultiKueue's has two operators. In the manager cluster, where it was made, one writes its Workload and no pod,
-and leaves the status to MultiKueue, which copies that of the job in the worker cluster. There the Workload has come
-with the job: it is obeyed and told like any other, and never made or deleted.
+A job of MultiKueue's has two operators. The one in the manager cluster, where the job was created, writes its Workload
+and no pod, and leaves the status to MultiKueue, which copies it from the job in the worker cluster. There the Workload
+was sent with the job: the operator obeys and updates it like any other, but never creates or deletes it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _UNLIKE = (
 
 
 def wait_for_admission(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome | None:
-    """Policy of a job that is to run: None when no queue holds it back."""
+    """Policy of a job that is to run: None when it waits for no queue."""
     if not config.kueue_enabled:
         return None
     if _has_begun(builder):
@@ -81,7 +81,7 @@ def wait_for_admission(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec
 
 
 def wait_for_dispatch(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
-    """Policy of a job that is to run in another cluster: it waits, until MultiKueue has found one."""
+    """Policy of a job that is to run in another cluster: it waits until MultiKueue has found one."""
     held, queue = admission.own_workload(snapshot), admission.queue_name(snapshot.job)
     if held is None and not queue:
         return _wait(snapshot, builder, spec, _NO_QUEUE)
@@ -99,15 +99,15 @@ def wait_for_dispatch(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec,
 
 
 def runs_elsewhere(snapshot: Snapshot) -> bool:
-    """Whether MultiKueue writes the job's status: nobody else does meanwhile."""
+    """True if MultiKueue writes the job's status; then the operator does not."""
     held = admission.own_workload(snapshot)
     return held is not None and admission.is_elsewhere(held)
 
 
 def _stopped_elsewhere(held: Workload, builder: StatusBuilder) -> datetime | None:
     """Until when a job that is losing its quota keeps it for its pods in the other cluster, which the copied status
-    counts: MultiKueue has them stopped there, and deletes the job as soon as the quota is free. None: it has no pods,
-    or its Workload goes anyway. The count stays as it is where that cluster is lost, or Kueue is older than 0.16.
+    counts: MultiKueue stops them there, and deletes the job as soon as the quota is free. None: it has no pods, or its
+    Workload is deleted anyway. The count does not change if that cluster is lost, or Kueue is older than 0.16.
     """
     evicted = admission.eviction(held)
     if held.deleting or not admission.holds_quota(held) or (held.active and not evicted):
@@ -119,7 +119,7 @@ def _stopped_elsewhere(held: Workload, builder: StatusBuilder) -> datetime | Non
 
 
 def stopped_by(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, config: Config) -> str:
-    """Why an attempt that Kueue admitted stops, as long as it has pods; empty: it does not.
+    """Why an attempt that Kueue admitted must stop, as long as it has pods; empty: it need not.
 
     `spec` None: it is not valid.
     """
@@ -139,7 +139,7 @@ def stopped_by(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None,
 
 
 def with_workload(outcome: Outcome, snapshot: Snapshot, config: Config, now: datetime) -> Outcome:
-    """The outcome, with what Kueue is to be told of a job that runs, has finished, or needs no quota any more."""
+    """The outcome, with the status of the Workload for a job that runs, has finished, or needs no quota any more."""
     if _is_left_over(outcome, snapshot, config):
         return Outcome(deletes=(finished.delete_job(snapshot),))
     return _with_news(outcome, snapshot, config, now)
@@ -153,7 +153,7 @@ def _with_news(outcome: Outcome, snapshot: Snapshot, config: Config, now: dateti
     status: Object = outcome.status if outcome.status is not None else job.get("status") or {}
     elsewhere, prebuilt = is_dispatched(job), bool(admission.prebuilt_name(job))
     if is_true({"status": status}, Condition.FINISHED):
-        # Of a job elsewhere MultiKueue says it, once its Workload there does.
+        # For a job in another cluster MultiKueue sets it, once the Workload there has it.
         told = elsewhere or admission.has(held, admission.FINISHED)
         if not told and not any(holds_node(pod) for pod in _all_pods(snapshot)):
             return _telling(outcome, snapshot, config, held, workload.finished(held, status, now))
@@ -177,7 +177,7 @@ def _wait_for_a_name(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, 
 
 
 def _queue(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
-    """First the pods of an earlier attempt go, then a Workload that asks for something else, and its quota with it."""
+    """First the pods of an earlier attempt are deleted, then a Workload with other requests, and its quota with it."""
     if config.kueue is None:
         text = "this cluster does not serve Kueue's Workloads. Install Kueue, and restart the operator."
         return _wait(snapshot, builder, spec, _waits(snapshot, text))
@@ -227,7 +227,7 @@ def _stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, text: str) 
 
 
 def _over(builder: StatusBuilder, spec: JobSpec, held: Workload) -> Outcome:
-    """It ended in the other cluster, and was gone from there before its last status was copied."""
+    """It ended in the other cluster, and was deleted there before its last status was copied."""
     found = admission.condition(held, admission.FINISHED)
     message = str(found.get("message") or "Its Workload is finished.")
     if builder.is_true(Condition.SUSPENDED):
@@ -251,24 +251,24 @@ def _has_begun(builder: StatusBuilder) -> bool:
 
 
 def _current(snapshot: Snapshot, spec: JobSpec) -> Workload | None:
-    """The job's own Workload, if it asks for what the spec says."""
+    """The job's own Workload, if its requests match the spec."""
     held = admission.own_workload(snapshot)
     return held if held is not None and held.pod_sets == pod_sets(snapshot.job, spec) else None
 
 
 def _asks_for_others(builder: StatusBuilder, spec: JobSpec, held: Workload) -> bool:
-    """A resize, or an edit before all pods are created: Kueue lets nobody change what it has admitted."""
+    """A resize, or an edit before all pods are created: Kueue does not permit changes of what it has admitted."""
     if spec.shape_hash == builder.fields["plan"]["specHash"]:
         return spec.elastic and held.counts.get(Role.WORKER) != spec.replica_specs.count(Role.WORKER)
     refused = builder.reason(Condition.ACCEPTED) == Reason.IMMUTABLE_FIELD_CHANGED
     return not refused and not builder.is_true(Condition.CREATED)
 
 
-# What Kueue is told.
+# Updates of the Workload's status.
 
 
 def _releasing(outcome: Outcome, snapshot: Snapshot, builder: StatusBuilder, config: Config, held: Workload) -> Outcome:
-    """After an eviction the owner gives the quota back."""
+    """After an eviction the owner releases the quota."""
     if held.deleting:
         return outcome
     if admission.prebuilt_name(snapshot.job):
@@ -280,7 +280,7 @@ def _releasing(outcome: Outcome, snapshot: Snapshot, builder: StatusBuilder, con
 
 
 def _telling(outcome: Outcome, snapshot: Snapshot, config: Config, held: Workload, status: Object) -> Outcome:
-    """The resourceVersion sees to it that nothing is lost which Kueue has written meanwhile."""
+    """The resourceVersion prevents the loss of what Kueue has written meanwhile."""
     assert config.kueue is not None
     namespace = snapshot.job["metadata"]["namespace"]
     metadata = {"name": held.name, "namespace": namespace, "uid": held.uid, "resourceVersion": held.resource_version}
@@ -301,7 +301,7 @@ def _deleting(outcome: Outcome, config: Config, held: Workload) -> Outcome:
 
 
 def _not_looked_up(snapshot: Snapshot, status: Mapping[str, Any]) -> tuple[str, ...]:
-    """Pods that the cache does not show: one whose create got no answer may be there, and use the quota."""
+    """Pods that are not in the cache: one whose create got no answer may exist, and use the quota."""
     if not status.get("plan"):
         return ()
     name = snapshot.job["metadata"]["name"]
@@ -310,8 +310,9 @@ def _not_looked_up(snapshot: Snapshot, status: Mapping[str, Any]) -> tuple[str, 
 
 
 def _is_left_over(outcome: Outcome, snapshot: Snapshot, config: Config) -> bool:
-    """It was sent here, and began by a Workload that MultiKueue has taken away since, whose garbage collection knows a
-    job by its Workload's owner: this one it leaves, and would take it for the next job of its name."""
+    """True for a job that was sent here and started by a Workload that MultiKueue has deleted since. MultiKueue's
+    garbage collection finds a job by its Workload's owner: it leaves this one, and would take it for the next job of
+    its name."""
     job = snapshot.job
     if config.kueue is None or snapshot.workload is not None or not admission.prebuilt_name(job):
         return False
@@ -321,13 +322,13 @@ def _is_left_over(outcome: Outcome, snapshot: Snapshot, config: Config) -> bool:
 
 
 def _runs_without_queue(status: Mapping[str, Any]) -> bool:
-    """Its label was taken off while it waited."""
+    """Its label was removed while it waited."""
     plan = status.get("plan") or {}
     return bool(plan) and not plan.get("queue") and not is_true({"status": status}, Condition.SUSPENDED)
 
 
 def _needs_no_quota(status: Mapping[str, Any]) -> bool:
-    """It is suspended by its user, or waits with a spec that is not valid any more."""
+    """Its user has suspended it, or it waits with a spec that is not valid any more."""
     found = {c["type"]: c for c in status.get("conditions") or ()}
     if found.get(Condition.SUSPENDED, {}).get("status") != "True":
         return False

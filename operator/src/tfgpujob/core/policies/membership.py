@@ -1,4 +1,4 @@
-"""Carry out the change of the members that is due (core/membership/changes.py): first its intent, then the deed."""
+"""Executes the due change of the members (core/membership/changes.py): first its intent, then the rest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""When a job that costs the operator too much CPU time is set aside, and when it is looked at again.
+"""When a job that costs the operator too much CPU time is quarantined, and when it is tried again.
 
-What it costs the shell measures (`shell/quarantine.py`). A job in quarantine is treated as one whose spec can't be read
-(`invalid_spec.py`): its pods go on, and of the spec runPolicy alone is obeyed.
+The shell measures the cost (`shell/quarantine.py`). A job in quarantine is treated like one whose spec can't be read
+(`invalid_spec.py`): its pods continue, and only runPolicy is obeyed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tfgpujob.core.status.builder import StatusBuilder, moment
 from tfgpujob.names import Condition, Reason
 
 SLOW_SECONDS: Final = 1.0
-"""CPU time of a reconciliation: twenty times what the largest job takes that is accepted."""
+"""CPU time of a reconciliation: twenty times that of the largest accepted job."""
 SHARE: Final = 10
-"""Trials of all jobs in quarantine together take one tenth of the operator's time."""
+"""Trials of all quarantined jobs together take one tenth of the operator's time."""
 FIRST: Final = timedelta(minutes=1)
 LONGEST: Final = timedelta(hours=1)
 SLOW: Final = (
@@ -35,23 +35,23 @@ class SetAside:
     since: datetime
     tried: datetime
     generation: int
-    """When it was reconciled last, and which edit of it that was."""
+    """The time of its last reconciliation, and the generation."""
 
     def due(self, generation: int) -> datetime:
-        """When it is tried again: after as long as it has been set aside, so that the pauses double."""
+        """When it is tried again: after as long as it has been quarantined, so that the pauses double."""
         pause = FIRST if generation != self.generation else min(max(self.tried - self.since, FIRST), LONGEST)
         return self.tried + pause
 
 
 def set_aside(before: SetAside | None, seconds: float, generation: int, now: datetime) -> SetAside | None:
-    """After a reconciliation that took `seconds` of CPU time. None: it is not, or no longer, set aside."""
+    """After a reconciliation that took `seconds` of CPU time. None: it is not, or no longer, quarantined."""
     if seconds <= SLOW_SECONDS:
         return None
     return SetAside(before.since if before is not None else now, now, generation)
 
 
 def restored(job: Object, now: datetime) -> SetAside | None:
-    """As an earlier process has left it in the status: that the operator was restarted makes no job cheaper."""
+    """The state that an earlier process has left in the status: a restart of the operator makes no job cheaper."""
     if not is_true(job, Condition.QUARANTINED):
         return None
     builder = StatusBuilder(job, now)
@@ -61,6 +61,6 @@ def restored(job: Object, now: datetime) -> SetAside | None:
 
 
 def lift(builder: StatusBuilder) -> None:
-    """What it says of a job that is looked at like any other."""
+    """Set Quarantined to False for a job that is reconciled normally."""
     if builder.is_true(Condition.QUARANTINED):
         builder.set(Condition.QUARANTINED, False, Reason.WITHIN_BUDGET, "It is reconciled like any other job.")

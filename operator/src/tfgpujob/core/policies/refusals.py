@@ -1,4 +1,4 @@
-"""What a refusal of the API server means: whether only an edit helps or a retry does, and the message for a person."""
+"""The meaning of an API server's refusal: whether only an edit helps or a retry does, and the message for people."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, POD_GROUPS, WORKLO
 from tfgpujob.names import Condition, Reason
 
 _ADMISSION = ("ValidatingAdmissionPolicy '", 'admission webhook "')
-"""How an API server begins to tell that a policy of the cluster refused, with 400 and 422 as well as with 403: the
-template is sound, and the policy may change. So may what a pod group is refused for: a queue that is not there."""
+"""How an API server reports a refusal by a policy of the cluster, with 400 and 422 as well as with 403: the template is
+valid, and the policy may change. So may the reason for which a pod group is refused: a queue that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why the pods of an attempt could not be created, as a condition and a message for a person."""
+    """Why the pods of an attempt could not be created, as a condition and a message for people."""
 
     condition: Condition
     reason: Reason
@@ -26,17 +26,17 @@ class Problem:
     while_running: str = ""
     """The message while other pods of the attempt run, whose template can't just be edited. Empty: the same."""
     pod_reason: str = ""
-    """Why a pod that the others wait for does not run, in Kubernetes' word (`ImagePullBackOff`); empty: not known."""
+    """Why a pod that the others wait for does not run, by Kubernetes' reason (`ImagePullBackOff`); empty: unknown."""
 
 
 def problem(refusals: tuple[Refusal, ...], job_uid: str, attempt: int) -> Problem | None:
-    """The refusal to report: rather one that needs a person than one that is retried. None: there is none to report."""
+    """The refusal to report: preferably one that needs an edit. None: there is none to report."""
     found = problems(refusals, job_uid, attempt)
     return min(found, key=lambda p: (p.retry_cap is not None, p.condition != Condition.ACCEPTED), default=None)
 
 
 def problems(refusals: tuple[Refusal, ...], job_uid: str, attempt: int) -> list[Problem]:
-    """Of all refusals but those by a stale object of ours, which will be gone soon."""
+    """All refusals, except those by a stale object of ours, which will be gone soon."""
     return [p for p in (_problem(refusal, job_uid, attempt) for refusal in refusals) if p is not None]
 
 
@@ -74,7 +74,7 @@ def _role_of(pod_name: str) -> str:
 
 
 def name_taken(kind: Kind, name: str, create: str = "") -> Problem:
-    """`create`: the name of what can't be created because of it, if it is another object."""
+    """`create`: the name of the object that can't be created because of it, if it is another one."""
     message = (
         f"metadata.name: the {kind.lower()} {name} belongs to somebody else. "
         f"Delete or rename that {kind.lower()}, or give this job another name; it is checked again until then."

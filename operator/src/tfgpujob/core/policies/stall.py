@@ -23,7 +23,7 @@ from tfgpujob.names import Condition, Reason
 SLOWER = 0.5
 """A straggler needs more time for a step than the others, by this share of theirs."""
 NOTICEABLE_SECONDS = 0.02
-"""And by at least so many seconds: the shortest steps differ by chance."""
+"""And at least this many seconds: the shortest steps differ by chance."""
 RECOVERED = 0.5
 """Hysteresis: a straggler has recovered when its excess has fallen to this share of what made it one."""
 INPUT_BOUND = 0.3
@@ -61,7 +61,9 @@ def _update_stalled(ctx: ReconcileContext, reported: Report) -> tuple[Event, ...
 
 
 def blocking_replica(ctx: ReconcileContext) -> ReplicaId | None:
-    """Of trainers without progress, the one that blocks the others: it is behind, or is not itself in an all-reduce."""
+    """Among trainers without progress, the one that blocks the others: it is behind, or is not in an all-reduce
+    itself.
+    """
     stuck = {r: t for r, t in _reports(ctx).items() if 2 * t.idle_seconds >= limit(ctx.spec)}
     if len(stuck) < 2:
         return None
@@ -97,7 +99,7 @@ def _own_seconds(ctx: ReconcileContext, reported: Report) -> dict[ReplicaId, flo
 
 
 def _why(ctx: ReconcileContext, replica: ReplicaId) -> str:
-    """Whether its input is the cause, as far as its report says, and where to look."""
+    """Whether its input is the cause, by its report, and where to look."""
     reported, pod = _reports(ctx).get(replica), ctx.observed.pods.get(replica)
     node = f"node {pod.node}" if pod is not None and pod.node else "its node"
     share = reported.input_wait if reported is not None else None

@@ -30,7 +30,7 @@ from tfgpujob.names import Condition, Phase, Reason
 def next_attempt(
     builder: StatusBuilder, plan: Plan, *, not_before: datetime | None = None, refusals: int = 0, first: str = ""
 ) -> None:
-    """Records the next attempt. The conditions are up to the caller."""
+    """Records the next attempt. The caller sets the conditions."""
     builder.put("attempt", builder.attempt + 1)
     plan = replace(plan, members=plan.members.of_new_attempt())
     builder.put("plan", plan.to_status())
@@ -50,7 +50,7 @@ def next_attempt(
 
 
 def report_restarting(builder: StatusBuilder, reason: Reason, message: str) -> None:
-    """Sets the conditions and the phase of an attempt that takes the place of one which had begun."""
+    """Set the conditions and the phase of an attempt that replaces one that had started."""
     builder.set(Condition.CREATED, False, reason, message)
     builder.set(Condition.RUNNING, False, reason, message)
     builder.set(Condition.RESTARTING, True, reason, message)
@@ -75,7 +75,7 @@ def clear_refusals(builder: StatusBuilder) -> None:
 
 
 def not_before(builder: StatusBuilder) -> datetime | None:
-    """The end of the backoff; the past, once it is over. None: nothing waits for a time."""
+    """The end of the backoff; in the past, once it is over. None: no wait."""
     text = (builder.fields.get("retry") or {}).get("notBefore")
     if not text:
         return None
@@ -84,7 +84,9 @@ def not_before(builder: StatusBuilder) -> datetime | None:
 
 
 def needs_edit(builder: StatusBuilder) -> bool:
-    """The template was refused, so that only an edit helps (a restart of another replica retries it as well)."""
+    """True if the template was refused, so that only an edit helps (a restart of another replica retries it as
+    well).
+    """
     waits = bool(builder.refused) and not_before(builder) is None
     return waits and builder.reason(Condition.ACCEPTED) == Reason.TEMPLATE_REFUSED
 
@@ -112,9 +114,9 @@ def release(builder: StatusBuilder, plan: Plan, found: Problem, *, created_some:
 
 
 def report_missing(builder: StatusBuilder, found: Problem, others: Iterable[str] = ()) -> None:
-    """Records that a created attempt lacks an object which isn't required, and when its creation is retried.
+    """Record that a created attempt lacks an object which isn't required, and when its creation is retried.
 
-    `others`: refused together with `found.object`. What needs no edit keeps its earlier time of retry.
+    `others`: refused together with `found.object`. Objects that need no edit keep their earlier time of retry.
     """
     wait, refusals = _next_try(builder, found)
     due = not_before(builder)

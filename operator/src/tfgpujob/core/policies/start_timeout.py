@@ -23,7 +23,7 @@ def started_too_late(ctx: ReconcileContext) -> Outcome | None:
     """Policy: release the attempt when a deadline of its start has passed; under startPolicy Fail the job fails."""
     found = exceeded(ctx.builder, ctx.spec.run_policy, ctx.observed)
     if found is None or not (ctx.observed.pods or ctx.builder.is_true(Condition.CREATED)):
-        # An attempt without pods has not begun: its deadline is reset when its first pod is created (`starts_late`).
+        # An attempt without pods has not started: its deadline is reset when its first pod is created (`starts_late`).
         return None
     if start.fails_on_refusal(ctx.spec.run_policy):
         last_failure = without_replica(str(found.reason), found.message, found.pod_reason)
@@ -34,9 +34,10 @@ def started_too_late(ctx: ReconcileContext) -> Outcome | None:
 
 
 def exceeded(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) -> Problem | None:
-    """Which deadline of the start has passed. scheduleTimeoutSeconds first: the scheduler's message says more.
+    """The deadline of the start that has passed. scheduleTimeoutSeconds first: the scheduler's message is more
+    specific.
 
-    The wait-for-peers init containers have the same deadline, and see it pass while the operator is down.
+    The wait-for-peers init containers have the same deadline, and detect it while the operator is down.
     """
     scheduled_by, ready_by = schedule_deadline(builder, policy, observed), start_deadline(builder, policy)
     if scheduled_by is not None and builder.now >= scheduled_by:
@@ -68,7 +69,7 @@ def _not_ready_in_time(policy: RunPolicy, observed: ObservedPods) -> Problem:
 
 
 def _unscheduled(observed: ObservedPods) -> Iterable[str]:
-    """Which pods are not scheduled and why, those with the same message of the scheduler together."""
+    """Which pods are not scheduled and why; pods with the same message together."""
     by_message: dict[str, list[str]] = {}
     for replica, pod in observed.waiting_for_a_node():
         said = (pod.no_room or pod.waiting_message).rstrip(". ") or pod.waiting_reason

@@ -1,10 +1,9 @@
 """When has a job succeeded (spec.successPolicy)?
 
 The chief decides; without one, worker 0; under successPolicy AllWorkers and under trainer.mode predict, every worker.
-Of workers that predict, and come and go, the first one decides: it ends well once it has found all parts written, and
-those that still compute one have nothing more to do.
-The tasks of a MultiWorkerMirrored job end together, and so do these, so success waits a grace period for stragglers:
-the terminal status then counts all of them. An evaluator neither decides nor delays.
+If workers that predict join and leave, the first one decides: it succeeds once it has found all parts written, and the
+others have nothing left to do. The tasks of a MultiWorkerMirrored job end together, and so do these, so success waits a
+grace period for stragglers: the terminal status then counts all of them. An evaluator neither decides nor delays.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def deciders(spec: JobSpec, observed: ObservedPods) -> tuple[ReplicaId, ...]:
 
 
 def decided(spec: JobSpec, observed: ObservedPods) -> bool:
-    # Where workers come and go, there may be a moment in which none is needed.
+    # If workers join and leave, there may be a moment in which none is needed.
     found = deciders(spec, observed)
     return bool(found) and all(observed.succeeded(replica) for replica in found)
 

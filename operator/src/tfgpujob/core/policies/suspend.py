@@ -22,7 +22,7 @@ from tfgpujob.names import Condition, Phase, Reason, Role
 
 
 def reconcile(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None) -> Outcome:
-    """Policy of a suspended job. `spec` None: it is not valid, and the builder already says so."""
+    """Policy of a suspended job. `spec` None: it is not valid, and the builder already has the reason."""
     return stop(snapshot, builder, spec, Reason.SUSPENDED, "spec.runPolicy.suspend is on: no pod runs until it is off.")
 
 
@@ -35,7 +35,7 @@ def stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, reaso
         builder.put("replicaStatuses", replica_statuses(observed))
         builder.put("ready", ready_text(observed))
         if spec is not None:
-            # What was not polled any more, a pod says at its end.
+            # A pod reports at its end what was not polled any more.
             events = in_place.count(spec, builder, observed, snapshot)
     new = not builder.is_true(Condition.SUSPENDED) or builder.reason(Condition.SUSPENDED) != reason
     if spec is not None and not builder.is_true(Condition.ACCEPTED):

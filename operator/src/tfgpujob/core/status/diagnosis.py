@@ -1,8 +1,8 @@
 """What a failure means and what to do about it: status.lastFailure's cause, action and message.
 
 The most specific source wins: the pod's or container's reason (eviction, OOMKilled), then the cause in the trainer's
-termination message, then the exit code. Where none of them is known, the cause is Unknown, and Kubernetes' own sentence
-is quoted. What a container writes is untrusted text: it is cut, and only shown.
+termination message, then the exit code. If none of them is known, the cause is Unknown, and Kubernetes' own message is
+quoted. A container's output is untrusted: it is cut, and only shown.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ ACTIONS = {
     Diagnosis.DEADLINE: "Raise the deadline in spec.runPolicy, or train less or on more GPUs.",
     Diagnosis.UNKNOWN: "Unknown; Kubernetes says nothing: look at the pod's events and at its node.",
 }
-"""One sentence each. They are shown as they are."""
+"""One sentence each, shown unchanged."""
 
 _BY_REASON = {
     "OOMKilled": Diagnosis.HOST_OUT_OF_MEMORY,
@@ -125,7 +125,7 @@ _BY_REASON = {
     "Unschedulable": Diagnosis.UNSCHEDULABLE,
     str(Condition.STALLED): Diagnosis.HANG,
 }
-"""Of a pod or a container."""
+"""By the reason of a pod or a container."""
 _BY_OWN_REASON = {
     str(Reason.QUOTA_EXCEEDED): Diagnosis.QUOTA,
     str(Reason.FORBIDDEN): Diagnosis.REFUSED,
@@ -135,7 +135,7 @@ _BY_OWN_REASON = {
     str(Reason.SCHEDULE_TIMEOUT_EXCEEDED): Diagnosis.UNSCHEDULABLE,
     str(Reason.DEADLINE_EXCEEDED): Diagnosis.DEADLINE,
 }
-"""Of a condition: no replica failed."""
+"""By the reason of a condition: no replica failed."""
 _ACTIONS_BY_REASON = {
     "CreateContainerConfigError": "Create what the message names in the job's namespace, or correct the template.",
     "DeadlineExceeded": "Raise or remove activeDeadlineSeconds in the role's template, which ended the pod.",
@@ -144,28 +144,28 @@ _ACTIONS_BY_OWN_REASON = {
     str(Reason.START_DEADLINE_EXCEEDED): "Look why the replicas were not ready, as the message says, or raise "
     "spec.runPolicy.startDeadlineSeconds.",
 }
-"""Those that are not their cause's."""
+"""Those that differ from their cause's."""
 _OF_ITS_OWN_LIMIT = (
     "Raise the limit that the message names (sizeLimit of the emptyDir, ephemeral-storage of the container) in the "
     "role's template, or write less there."
 )
 _OWN_LIMIT = ("exceeds the limit", "exceeds the total limit", "exceeded its local ephemeral storage limit")
 _REFUSED = "Pod was rejected"
-"""How the kubelet's message about a pod that it does not admit begins, from Kubernetes 1.25 on."""
+"""Prefix of the kubelet's message about a pod that it does not admit, from Kubernetes 1.25 on."""
 _OF_THE_RUNTIME = ("StartError", "ContainerCannotRun", "ContainerStatusUnknown")
-"""Reasons of containers whose exit code is the runtime's or the kubelet's, since no program of theirs gave one."""
+"""Reasons of containers whose exit code is from the runtime or the kubelet, not from a program."""
 _SHELLS_CODES = (126, 127)
-"""What Docker's runtime says of a command that it can't run, or does not find."""
+"""Docker's exit codes for a command that can't be run, or is not found."""
 _NO_COMMAND = re.compile(r'exec: "([^"\n]{1,200})')
 _EXEC_FAILED = re.compile(r"exec ([^\n:]{1,200}): (?:exec format error|no such file or directory|permission denied)")
-"""What runtimes say of a command: the former at the start of a container, the latter in its log and in place of it."""
+"""Runtimes' messages about a command: at the start of a container, or in its log instead of it."""
 _OURS = {
     names.CODE_VOLUME: "spec.trainer.code.image",
     names.MODELS_VOLUME: "spec.trainer.models.image",
     names.FETCH_CONTAINER: "the image of the bundled trainer",
     names.GATE_CONTAINER: "the operator's image",
 }
-"""Where the image of an init container of the operator's is from."""
+"""The field with the image of an init container of the operator's."""
 _BY_TRAINER = {
     "Exception": Diagnosis.EXCEPTION,
     "BadConfig": Diagnosis.BAD_CONFIG,
@@ -205,7 +205,7 @@ _OF_A_COPY = (
 )
 _NO_DEVICE = "cannot allocate all claims"
 _BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED, Diagnosis.UNKNOWN)
-"""What may turn out to be a limit of the machine."""
+"""Causes that may be a limit of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +213,7 @@ class Finding:
     cause: Diagnosis
     action: str
     message: str
-    """Kubernetes' sentence about the pod and the trainer's own message, if there are such, and the last lines of the
-    log."""
+    """Kubernetes' message about the pod and the trainer's own message, if any, and the last lines of the log."""
 
     def to_status(self) -> dict[str, Any]:
         fields = {"cause": str(self.cause), "action": self.action, "message": self.message or None}
@@ -224,8 +223,9 @@ class Finding:
 def diagnose(
     reason: str, exit_code: int | None, said: str, lines: int, sentence: str = "", *, where: str = ""
 ) -> Finding:
-    """Of a pod. `reason`: Kubernetes'. `said`: the termination message. `lines`: runPolicy.failureLogLines.
-    `sentence`: status.message of the pod. `where`: the field of the container that ended (`field_of`)."""
+    """The diagnosis of a pod. `reason`: Kubernetes'. `said`: the termination message. `lines`:
+    runPolicy.failureLogLines. `sentence`: status.message of the pod. `where`: the field of the container that ended
+    (`field_of`)."""
     if command := missing_command(reason, exit_code, said):
         text = f"The command {_clean(command)} is not in the image or can't run there: correct {where}, or the image."
         return Finding(Diagnosis.COMMAND, text[:_MAX_ACTION], _with_sentence(sentence, _tail(said.splitlines(), lines)))
@@ -252,7 +252,7 @@ def diagnose(
 
 
 def _fix_by_code(cause: Diagnosis, reason: str, exit_code: int | None, said: str, sentence: str) -> str | None:
-    """What to do about an end of which only the exit code, and what was logged, say something."""
+    """The fix for an end with only an exit code and a log."""
     if cause is Diagnosis.EXCEPTION:
         return keras_errors.action(said)
     if cause is Diagnosis.KILLED:
@@ -263,14 +263,14 @@ def _fix_by_code(cause: Diagnosis, reason: str, exit_code: int | None, said: str
 
 
 def is_of_runtime(reason: str) -> bool:
-    """Whether the exit code was given by the container runtime or the kubelet: the program never ran, or its end was
-    not seen."""
+    """True if the exit code is from the container runtime or the kubelet: the program never ran, or its end was not
+    seen."""
     return reason in _OF_THE_RUNTIME
 
 
 def missing_command(reason: str, exit_code: int | None, said: str) -> str:
-    """The command that the runtime could not run, since the image has none of that name for its machine; empty where
-    the container ended for another reason."""
+    """The command that the runtime could not run, because the image has none of that name for its architecture; empty
+    if the container ended for another reason."""
     if not is_of_runtime(reason):
         found = _EXEC_FAILED.match(said) if reason == "Error" else None
     elif (found := _NO_COMMAND.search(said[:_MAX_START_ERROR])) is None and exit_code in _SHELLS_CODES:
@@ -279,25 +279,25 @@ def missing_command(reason: str, exit_code: int | None, said: str) -> str:
 
 
 def field_of(role: str, container: str, *, is_init: bool) -> str:
-    """The field that says what this container of a replica runs."""
+    """The field that sets what this container of a replica runs."""
     if container in _OURS:
         return _OURS[container]
     return f"spec.replicaSpecs.{role}.template.spec.{'initC' if is_init else 'c'}ontainers[{container}].command"
 
 
 def over_own_limit(reason: str, sentence: str) -> bool:
-    """Whether the pod was evicted for what it wrote itself, on a node with room: it would write that again."""
+    """True if the pod was evicted for its own disk usage, on a node with enough space: it would happen again."""
     return reason == "Evicted" and any(words in sentence for words in _OWN_LIMIT)
 
 
 def no_room_on_node(reason: str) -> bool:
-    """Whether the kubelet had no longer what the scheduler had counted on: OutOfcpu, OutOfmemory, …."""
+    """True if the kubelet no longer had what the scheduler had counted on: OutOfcpu, OutOfmemory, …."""
     return reason.startswith("OutOf")
 
 
 def without_replica(reason: str, message: str, pod_reason: str = "") -> dict[str, Any]:
-    """status.lastFailure where no replica failed: a deadline, or a start that was refused. `pod_reason`: why a pod that
-    the others wait for does not run, which says more than our own reason."""
+    """status.lastFailure if no replica failed: a deadline, or a refused start. `pod_reason`: why a pod that the others
+    wait for does not run, which is more specific."""
     cause = _BY_REASON.get(pod_reason) or _BY_OWN_REASON.get(reason, Diagnosis.UNKNOWN)
     action = advice(pod_reason, message) or _ACTIONS_BY_OWN_REASON.get(reason, ACTIONS[cause])
     if cause is Diagnosis.UNSCHEDULABLE:
@@ -306,7 +306,7 @@ def without_replica(reason: str, message: str, pod_reason: str = "") -> dict[str
 
 
 def advice(reason: str, message: str = "") -> str:
-    """What to do about a pod, or a start, that waits for this reason; empty where nothing is known."""
+    """The fix for a pod, or a start, that waits for this reason; empty if unknown."""
     cause = _BY_REASON.get(reason) or _BY_OWN_REASON.get(reason)
     if cause is Diagnosis.UNSCHEDULABLE:
         return unschedulable(message)
@@ -315,7 +315,7 @@ def advice(reason: str, message: str = "") -> str:
 
 
 def unschedulable(message: str) -> str:
-    """What to do about what the scheduler says: of a claim more room is no help."""
+    """The fix for the scheduler's message: more capacity does not help a claim."""
     if missing := _NO_CLAIM.search(message[-limits.MAX_CHARACTERS :]):
         claim = f"the PersistentVolumeClaim {missing[1]}"
         return f"Create {claim} in the job's namespace, or name one that is there (kubectl get pvc)."
@@ -343,7 +343,7 @@ def _by_code(exit_code: int | None) -> Diagnosis:
 
 
 def _signal(exit_code: int | None) -> str:
-    """The signal that a process with this exit code was killed by; empty where it is none."""
+    """The signal that killed a process with this exit code; empty if it is none."""
     try:
         return signal.Signals((exit_code or 0) - 128).name
     except ValueError:
@@ -351,7 +351,7 @@ def _signal(exit_code: int | None) -> str:
 
 
 def _unknown(reason: str, exit_code: int | None, sentence: str) -> str:
-    """What Kubernetes says, where nothing else is known; empty where it says nothing."""
+    """Kubernetes' message, if nothing else is known; empty without one."""
     told = [reason if reason != "Error" else "", sentence, "" if exit_code is None else f"exit code {exit_code}"]
     words = ": ".join(text for text in told if text)
     return f"Unknown; Kubernetes says: {words}" if words else ""
@@ -363,7 +363,7 @@ def _with_sentence(sentence: str, message: str) -> str:
 
 
 def _trainer_record(said: str) -> dict[str, Any]:
-    """The bundled trainer's JSON; empty for anything else that a container may have written."""
+    """The bundled trainer's JSON; empty for other output."""
     if not said.startswith("{"):
         return {}
     try:
@@ -391,10 +391,10 @@ def _tail(lines: list[str], count: int) -> str:
 
 
 def _clean(text: str) -> str:
-    """Text that UTF-8 can hold: a JSON string may name half of a surrogate pair."""
+    """Text without lone surrogates, which UTF-8 can't encode but JSON strings may have."""
     return text.encode(errors="replace").decode()
 
 
 def _cut(text: str, size: int) -> str:
-    """The end of the text, in at most that many bytes."""
+    """The end of the text, in at most this many bytes."""
     return text.encode(errors="replace")[-size:].decode(errors="ignore") if size > 0 else ""

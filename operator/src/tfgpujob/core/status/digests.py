@@ -1,7 +1,7 @@
-"""status.digests: which images the pods of the attempt have their code and models from.
+"""status.digests: the images that the pods of the attempt have their code and models from.
 
-A tag may be moved, so that only its digest says what was run. The kubelets tell it of the init containers that copy,
-and of image volumes where their server has ImageVolumeWithDigest.
+A tag may be moved, so only its digest identifies what was run. The kubelets report it for init containers that copy,
+and for image volumes if their server has ImageVolumeWithDigest.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from tfgpujob.core.observed.observed_pods import ObservedPods
 from tfgpujob.core.status.builder import StatusBuilder
 
 _MOST: Final = 16
-"""Digests of a kind that are kept: more than one says already that a tag has moved."""
+"""Maximum of digests of a kind that are kept: two already show that a tag was moved."""
 
 
 def update(builder: StatusBuilder, observed: ObservedPods) -> None:
-    """What has been told in this attempt. Pods that have gone leave what they told, so that a moved tag stays seen."""
+    """Add what was reported in this attempt. Digests of deleted pods are kept, so that a moved tag stays visible."""
     pods = observed.pods.values()
     told = {"code": {pod.code_digest for pod in pods}, "models": {pod.models_digest for pod in pods}}
     before = builder.fields.get("digests") or {}

@@ -1,10 +1,10 @@
-"""status.goodput: what all of the job's time went into, as its chief (or else worker 0) has lived it.
+"""status.goodput: what all of the job's time was spent on, as seen by its chief (or else worker 0).
 
-Like gpuTime it is updated with status writes that are made anyway. Between metadata.creationTimestamp and
-`goodput.time` each second has one name: before the chief's program runs, by what the cluster has recorded of its pod;
-while it runs, by what the trainer tells in its progress reports and leaves at its end (`TrainerLedger`); without a pod,
-by what the last status said. While a pod is followed, its whole time is counted anew each time, on top of the account
-before it (`goodput.before`), so a crash, a conflict or a missed report neither loses nor repeats a second.
+Like gpuTime it is updated with other status writes. Each second between metadata.creationTimestamp and `goodput.time`
+belongs to one part: before the chief's program runs, by the cluster's records of its pod; while it runs, by the
+trainer's progress reports and termination message (`TrainerLedger`); without a pod, by the last status. While a pod is
+followed, its whole time is counted again each time, on top of the account before it (`goodput.before`), so a crash, a
+conflict or a missed report neither loses nor repeats a second.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _OF_THE_TRAINER_ALONE: Final = _OF_THE_TRAINER - {"waiting", OTHER}
 
 
 def has_last_words(snapshot: Snapshot) -> bool:
-    """Whether the pod that is followed has left a last report and is about to be gone, or is: now or never."""
+    """True if the followed pod has left a last report and is being deleted, or is gone: it must be read now."""
     followed = (p for p in (*snapshot.pods, snapshot.departed) if p is not None and follows(snapshot.job, p.uid))
     pod = next(followed, None)
     return pod is not None and pod.termination is not None and (pod.deleting or pod is snapshot.departed)
 
 
 def chief_pod(status: Mapping[str, Any], snapshot: Snapshot) -> Pod | None:
-    """The job's own pod whose time is the job's, of whatever attempt."""
+    """The job's own pod whose time is the job's, in any attempt."""
     if not status.get("plan"):
         return None
     metadata = snapshot.job["metadata"]
@@ -45,14 +45,14 @@ def chief_pod(status: Mapping[str, Any], snapshot: Snapshot) -> Pod | None:
 
 
 def ledger_of(pod: Pod, snapshot: Snapshot) -> TrainerLedger | None:
-    """What the trainer told last: at its end, or else in its last report."""
+    """The trainer's last ledger: from its end, or else from its last report."""
     words = parse_ledger(pod.termination.message) if pod.termination is not None else None
     report = snapshot.reports.get(pod.uid)
     return words or (report.ledger if report is not None else None)
 
 
 def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
-    """The status that is about to be written, with goodput up to now, or up to what its trainer has told."""
+    """The status that is about to be written, with goodput up to now, or up to the trainer's last report."""
     old: Mapping[str, Any] = snapshot.job.get("status") or {}
     if _finished(old):
         return status
@@ -73,34 +73,36 @@ def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
 
 
 def _close_departed(account: Account, snapshot: Snapshot, old: Mapping[str, Any], now: datetime) -> Account:
-    """The account without the pod that was followed, which is gone: with its last words, or without."""
+    """The account after the followed pod, which is gone: with or without its last report."""
     pod = snapshot.departed
     if pod is not None and pod.uid == account.pod:
         return _followed(account, pod, ledger_of(pod, snapshot), now, at_the_end=True)
-    # At the latest it ended when the job did.
+    # It ended when the job did, at the latest.
     return _closed_untold(account, min(_stopped_at(old) or now, now))
 
 
 def _closed_untold(account: Account, until: datetime) -> Account:
-    """The account without the pod that was followed. What it did after its last report, up to its end, nobody knows."""
+    """The account after the followed pod. What it did between its last report and its end is unknown."""
     until = max(until.replace(microsecond=0), account.time)
     account = _added(account, [(OTHER, _milliseconds(account.time, until))], until)
     return Account(account.parts, account.time, account.reached, account.pod)
 
 
 def _was_told(account: Account, before: Mapping[str, int]) -> bool:
-    """Whether the trainer of the pod that is followed has told of its time."""
+    """True if the trainer of the followed pod has reported its time."""
     return any(account.parts.get(part, 0) > before.get(part, 0) for part in _OF_THE_TRAINER_ALONE)
 
 
 def _followed(account: Account, pod: Pod, ledger: TrainerLedger | None, now: datetime, *, at_the_end: bool) -> Account:
-    """The account of the pod's time anew, up to its end, to what it has told, or else to now; closed at its end."""
+    """The account of the pod's time, counted again, up to its end, to its last report, or else to now; closed at its
+    end.
+    """
     assert account.before is not None
     assert account.since is not None
     ended = has_ended(pod)
     until = _ended_at(pod, now) if ended else now
     if ledger is None and _was_told(account, account.before):
-        # Its report went with it, or with another process of the operator. What is recorded stays.
+        # Its report was lost with it, or with another process of the operator. What is recorded stays.
         return _closed_untold(account, until) if ended or at_the_end else account
     if not ended and not at_the_end and ledger is not None:
         until = min(now, max(_from_milliseconds(ledger.until), _moment(pod.program_began) or account.since))
@@ -114,7 +116,7 @@ def _followed(account: Account, pod: Pod, ledger: TrainerLedger | None, now: dat
 
 
 def _spans(pod: Pod, ledger: TrainerLedger | None, since: datetime, until: datetime) -> list[Span]:
-    """The pod's time between two moments, in parts. What the cluster has not recorded takes no time."""
+    """The pod's time between two times, in parts. Phases that the cluster has not recorded take no time."""
     cursor, spans = since, list[Span]()
 
     def up_to(part: str, at: datetime | None) -> None:
@@ -136,8 +138,8 @@ def _spans(pod: Pod, ledger: TrainerLedger | None, since: datetime, until: datet
 
 
 def _told(ledger: TrainerLedger | None, since: datetime, length: int) -> list[Span]:
-    """What the program did in so many milliseconds, as it has told: until its ledger begins, it is being started; after
-    the ledger's end, nobody knows."""
+    """What the program did in these milliseconds, by its reports: until its ledger begins, it is starting; after the
+    ledger's end it is unknown."""
     if ledger is None:
         return [(OTHER, length)]
     parts = dict.fromkeys(PARTS, 0)
@@ -158,7 +160,7 @@ def _told(ledger: TrainerLedger | None, since: datetime, length: int) -> list[Sp
 
 
 def _without_pod(account: Account, old: Mapping[str, Any], until: datetime, *, succeeded: bool = False) -> Account:
-    """The account up to `until`, by what the last status says of the time in which no program of the chief runs."""
+    """The account up to `until`, by the last status, for the time in which no program of the chief runs."""
     spans, since = list[Span](), account.time
     phase, ready = old.get("phase"), _backoff_until(old)
     if phase == Phase.SUSPENDED:
@@ -192,7 +194,7 @@ def _stopped_at(old: Mapping[str, Any]) -> datetime | None:
 
 
 def _ended_at(pod: Pod, now: datetime) -> datetime:
-    """When its container ended; where that is not recorded, when the cluster says that the pod did, or now."""
+    """When its container ended; if that is not recorded, when the cluster recorded the pod's end, or now."""
     ended = pod.termination.finished_at if pod.termination is not None else ""
     return min(_moment(ended or pod.ended_at) or now, now)
 

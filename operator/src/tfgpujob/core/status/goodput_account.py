@@ -1,4 +1,4 @@
-"""The account that status.goodput holds: whole seconds by part, and the pod that is followed."""
+"""The account in status.goodput: whole seconds by part, and the followed pod."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARTS: Final = (
     SUSPENDED,
     OTHER,
 )
-"""In the order in which a job meets them. api/status.py says what each is."""
+"""In the order of a job's life. api/status.py describes each."""
 
 Span = tuple[str, int]
 """A part, and milliseconds."""
@@ -42,7 +42,7 @@ Span = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """status.goodput. `before` is None while no pod is followed; `pod` is then the last one that was."""
+    """status.goodput. `before` is None while no pod is followed; `pod` is then the last one."""
 
     parts: Mapping[str, int]
     """Seconds."""
@@ -77,7 +77,7 @@ class Account:
 
 
 def share(goodput: Mapping[str, Any]) -> float | None:
-    """Goodput: the share of new steps in the time in which the job was not suspended. None: no trainer has told."""
+    """Goodput: the share of new steps in the time in which the job was not suspended. None: no trainer has reported."""
     parts = _parts(goodput)
     if not any(parts.get(name) for name in (USEFUL, ALL_REDUCE, "tracing")):
         return None
@@ -85,18 +85,18 @@ def share(goodput: Mapping[str, Any]) -> float | None:
 
 
 def reached_step(status: Mapping[str, Any]) -> int:
-    """The highest step that is known to have been done."""
+    """The highest step that is known to have been completed."""
     return int((status.get("goodput") or {}).get("reachedStep") or 0)
 
 
 def follows(job: Object, pod_uid: str) -> bool:
-    """Whether that pod's account is open, so that its last words still count."""
+    """True if that pod's account is open, so that its last report still counts."""
     told = (job.get("status") or {}).get("goodput") or {}
     return bool(told.get("before")) and told.get("pod") == pod_uid
 
 
 def in_seconds(spans: Iterable[Span]) -> dict[str, int]:
-    """Whole seconds of each part: rounded so that they sum to the whole seconds of all."""
+    """Whole seconds of each part, rounded so that they add up to the whole seconds of all."""
     totals = dict.fromkeys(PARTS, 0)
     for part, milliseconds in spans:
         totals[part] += milliseconds

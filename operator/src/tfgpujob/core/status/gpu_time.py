@@ -32,7 +32,7 @@ def seconds(status: Mapping[str, Any], now: datetime) -> int:
 
 
 def gpus_held(spec: JobSpec, role: Role, replica: ReplicaSpec) -> int:
-    """GPUs of one pod; also where only the limits of a Custom program's own container name them."""
+    """GPUs of one pod; also if only the limits of a Custom program's container set them."""
     count = gpus(spec, role, replica)
     for container in () if count else ((replica.template or {}).get("spec") or {}).get("containers") or ():
         if container.get("name") == CONTAINER:
@@ -59,7 +59,7 @@ def updated(status: Object, snapshot: Snapshot, deletes: Sequence[Delete], spec:
 
 
 def _released_at(pod: Pod, lost_nodes: frozenset[str], now: datetime) -> datetime:
-    """When the pod released its GPUs, as far as it is recorded; now, while it holds them."""
+    """When the pod released its GPUs, as far as recorded; now, while it has them."""
     ended = pod.termination.finished_at if pod.termination is not None and not holds_node(pod) else ""
     if not ended and (not holds_node(pod) or pod.node in lost_nodes):
         ended = pod.ended_at

@@ -1,6 +1,6 @@
-"""Errors with which Keras 3 ends programs that are right in Keras 2: several workers, and names that are gone.
+"""Errors of Keras 3 for programs that work in Keras 2: several workers, and removed names.
 
-The programs that people have were mostly written for Keras 2. tests/unit/core/status/test_diagnosis.py has the texts.
+Most existing programs were written for Keras 2. tests/unit/core/status/test_diagnosis.py has the texts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GONE = f"The program was written for Keras 2, and Keras 3 runs it. To leave it 
 
 _KNOWN = (
     (r"convert a value \(PerReplica:|unsupported type \(<class '[\w.]*\bPerReplica'>\)", _WORKERS),
-    # What a train_step() of its own returns, summed over workers as if it had rows.
+    # The result of a custom train_step(), summed over workers as if it had rows.
     (r"\A(?>[\s\S]*?keras/src/)[\s\S]*Invalid reduction dimension 0 for input with 0 dimensions", _WORKERS),
     (r"ClusterCoordinator\.create_per_worker_dataset|'ShardedVariable' object has no attribute", _SERVERS),
     (r"object has no attribute 'reset_states'|keras\.optimizers\.legacy` is not supported in Keras 3", _GONE),
@@ -32,6 +32,6 @@ _PATTERNS = tuple((re.compile(text), action) for text, action in _KNOWN)
 
 
 def action(said: str) -> str:
-    """What to do about the error of Keras 3 that a log ends with; empty if it is none of these."""
+    """The fix for the Keras 3 error at the end of a log; empty if it is none of these."""
     end = last_lines(said)
     return next((action for pattern, action in _PATTERNS if pattern.search(end)), "")

@@ -1,6 +1,6 @@
-"""Limits of a machine that end programs other than the bundled trainer, by what they print last.
+"""Limits of a machine that end programs other than the bundled trainer, by their last output.
 
-The bundled trainer says more: it knows the limit's value and what used it (tfgpujob_trainer/contract/limits.py).
+The bundled trainer reports more: the limit's value and what used it (tfgpujob_trainer/contract/limits.py).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import re
 from tfgpujob import names
 
 LAST = 40
-"""So many of the last lines may explain an end: TensorFlow prints a stack after its reason."""
+"""Last lines that may explain an end: TensorFlow prints a stack after its reason."""
 MAX_CHARACTERS = 2048
-"""At the end of a text that are looked at. The kubelet takes 2,048 bytes of a log into a termination message."""
+"""Characters at the end of a text that are searched. The kubelet takes 2,048 bytes of a log into a termination
+message."""
 
 TEXTS = {
     "inotify": r"^(?>[^\n]*?inotify)[^\n]*(Too many open files|No space left on device|limit reached)",
@@ -34,10 +35,10 @@ TEXTS = {
         r"|(^|: )[ \d]*Bus error"
     ),
 }
-"""The first that is found counts. A contract test holds them to be the trainer's.
+"""The first match counts. A contract test compares them with the trainer's.
 
-Each takes time linear in the text, whatever it holds: an atomic group finds the first word of a line once, in place of
-a search from each place where the word stands.
+Each takes time linear in the text: an atomic group finds the first word of a line once, instead of a search from each
+occurrence.
 """
 
 ACTIONS = {
@@ -52,17 +53,17 @@ ACTIONS = {
     "shared memory": f"Mount a larger emptyDir with medium Memory at {names.SHM_DIR} in the role's template, and raise "
     "the memory limit, which it counts towards.",
 }
-"""One sentence each. They are shown as they are."""
+"""One sentence each, shown unchanged."""
 
 _PATTERNS = {limit: re.compile(text, re.MULTILINE) for limit, text in TEXTS.items()}
 
 
 def action(said: str) -> str:
-    """What to do about the limit that the end of a log speaks of; empty if it speaks of none."""
+    """The fix for the limit that the end of a log mentions; empty if it mentions none."""
     end = last_lines(said)
     return next((ACTIONS[limit] for limit, pattern in _PATTERNS.items() if pattern.search(end)), "")
 
 
 def last_lines(said: str) -> str:
-    """The end of a text, in which its reason is looked for."""
+    """The end of a text, which is searched for the reason."""
     return "\n".join(said[-MAX_CHARACTERS:].splitlines()[-LAST:])

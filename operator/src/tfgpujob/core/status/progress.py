@@ -1,7 +1,7 @@
 """status.progress and status.lastCheckpoint from the trainer's progress reports, and which pods to poll for them.
 
-The reporter is the chief, or else the first worker that has not succeeded. A report counts only while the pod that gave
-it lives. No decision waits for a report: a task that can't be reached is one of which nothing new is known.
+The reporter is the chief, or else the first worker that has not succeeded. A report counts only while its pod lives. No
+decision waits for a report: of an unreachable task nothing new is known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STALLS = frozenset({"training", "evaluating", "saving"})
 deadlines."""
 
 IDLE_SECONDS = 5
-"""A reporter that is idle for so long may be waiting for a peer."""
+"""Seconds after which an idle reporter may be waiting for a peer."""
 
 _SUPERVISED = frozenset(having(lambda traits: traits.work is Work.SYNCHRONOUS))
 """Strategies under which a program of one's own that recovers in place is supervised (core/pods/in_place.py)."""
@@ -35,15 +35,15 @@ _COUNTED = frozenset({"inPlaceRestarts", "inPlacePodUID"})
 """What status.progress keeps for core/policies/restart/in_place.py."""
 
 _OF_A_MOMENT = frozenset({"remainingSeconds", "gpuUsePercent"})
-"""What says nothing of a job that has ended."""
+"""Fields that don't apply to a job that has ended."""
 
 MAX_PEERS = 16
 """Peers of one job that are polled in a turn, so that no job keeps the operator busy."""
 
 
 def reporter(observed: ObservedPods) -> ReplicaId:
-    """The replica whose report is the job's. Workers that predict end one by one, and each reports for all; where they
-    come and go, one that is there."""
+    """The replica whose report is the job's. Workers that predict end one by one, and each reports for all; if they
+    join and leave, one that runs."""
     chief = observed.members.chief
     if chief[0] is Role.CHIEF:
         return chief
@@ -69,9 +69,9 @@ def progress_target(snapshot: Snapshot) -> Pod | None:
 
 
 def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
-    """Other pods to poll, MAX_PEERS in a turn, while the job is idle or Degraded: their reports tell the cause.
+    """Other pods to poll, MAX_PEERS in a turn, while the job is idle or Degraded: their reports show the cause.
 
-    And always where each starts its process again by itself, since only it knows how often.
+    Always, if each restarts its process by itself, because only it knows how often.
     """
     observed = observe_running(snapshot)
     reported = report_of(observed, snapshot.reports, reporter(observed)) if observed is not None else None
@@ -98,15 +98,15 @@ def observe_running(snapshot: Snapshot) -> ObservedPods | None:
 
 
 def _reports(spec: Mapping[str, Any]) -> bool:
-    """Whether the pods answer GET /progress: the bundled trainer's, those of which stallSeconds expects it, and those
-    in which tfgpu-supervise does."""
+    """True if the pods answer GET /progress: the bundled trainer's, those with stallSeconds, and those with
+    tfgpu-supervise."""
     policy = _object(spec, "runPolicy")
     supervised = policy.get("recovery") == Recovery.IN_PLACE and spec.get("strategy") in _SUPERVISED
     return bool(_object(spec, "trainer") or policy.get("stallSeconds") or supervised)
 
 
 def _each_recovers(spec: Mapping[str, Any]) -> bool:
-    """Whether each of several workers starts its process again in its pod: they predict."""
+    """True if each of several workers restarts its process in its pod: they predict."""
     predicts = _object(spec, "trainer").get("mode") == "predict"
     return predicts and _object(spec, "runPolicy").get("recovery") == Recovery.IN_PLACE
 
@@ -118,7 +118,7 @@ def _object(spec: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str, Report]) -> None:
-    """Puts the reporter's report into the status. What has not changed keeps its time, and costs no write."""
+    """Put the reporter's report into the status. Unchanged values keep their time, and cause no write."""
     report = report_of(observed, reports, reporter(observed))
     if report is None:
         return
@@ -134,7 +134,9 @@ def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str,
 
 
 def complete(builder: StatusBuilder, observed: ObservedPods) -> None:
-    """The last report came some time before the end, or never: what the reporter's pod left says where it ended."""
+    """The last report is older than the end, or missing: the termination message of the reporter's pod has the final
+    progress.
+    """
     pod = observed.pods.get(observed.members.chief)
     summary = parse_summary(pod.termination.message) if pod is not None and pod.termination is not None else None
     if summary is None:
@@ -153,14 +155,14 @@ def complete(builder: StatusBuilder, observed: ObservedPods) -> None:
 
 
 def clear(builder: StatusBuilder) -> None:
-    """The reporter restarts, and reports anew. Of its pod there may be last words to come."""
+    """The reporter restarts, and its next report starts over. Its old pod may still report."""
     before = builder.fields.get("progress") or {}
     kept = {key: before[key] for key in _COUNTED} if before.keys() >= _COUNTED else None
     builder.put("progress", kept)
 
 
 def clear_stalled(builder: StatusBuilder, reason: Reason, message: str) -> None:
-    """Sets Stalled and Degraded to False, with the reason for which the replicas don't run any more."""
+    """Set Stalled and Degraded to False, with the reason why the replicas don't run any more."""
     for condition in (Condition.STALLED, Condition.DEGRADED):
         if builder.is_true(condition):
             builder.set(condition, False, reason, message)

@@ -1,7 +1,7 @@
-"""status.lastRecovery: how long the job took to come back from its last failure, moment by moment.
+"""status.lastRecovery: the times of the job's recovery from its last failure.
 
-In their pods, the trainer tells all of it, by its node's clock, to the millisecond. With new pods, the failure is what
-the container recorded, the rest the operator's and the new chief's pod; by several clocks, in seconds.
+In place, the trainer reports all of them, by its node's clock, in milliseconds. With new pods, the failure is from the
+container's record, the rest from the operator and the new chief's pod: several clocks, in seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOMENTS: Final = ("failed", "detected", "ended", "created", "started", "restored
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SAME: Final = timedelta(seconds=1)
-"""By how much one moment may differ between two reports: each is counted back from the wall clock of its report."""
+"""How much a time may differ between two reports: each is counted back from the wall clock of its report."""
 
 
 def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
@@ -39,7 +39,7 @@ def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
 
 
 def _begun(status: Object, old: Mapping[str, Any], now: datetime) -> Mapping[str, Any] | None:
-    """What is known, or a new one, if a failure is about to be written that new pods come back from."""
+    """What is known, or a new record if a failure is about to be written that new pods recover from."""
     failure = status.get("lastFailure") or {}
     if not failure or failure == old.get("lastFailure") or status.get("phase") != Phase.RESTARTING:
         found: Mapping[str, Any] | None = status.get("lastRecovery")
@@ -51,7 +51,7 @@ def _begun(status: Object, old: Mapping[str, Any], now: datetime) -> Mapping[str
 def _with_new_pod(
     known: Mapping[str, Any] | None, pod: Pod | None, ledger: TrainerLedger | None
 ) -> Mapping[str, Any] | None:
-    """With what the chief's pod shows, if it was created after the failure."""
+    """With the times of the chief's pod, if it was created after the failure."""
     if pod is None or known is None or known["how"] != "Pods":
         return known
     if not pod.created_at or moment(pod.created_at) < moment(known["failed"]) or "stepped" in known:
@@ -67,12 +67,12 @@ def _with_new_pod(
 
 
 def _in_place(ledger: TrainerLedger) -> dict[str, Any]:
-    """A pod whose process only failed may be about to end: it is the start of the next one that makes it a recovery."""
+    """A pod whose process failed may be about to end: only the start of the next process makes it a recovery."""
     return {"how": "InPlace", **{name: _text(ledger.marks[name]) for name in MOMENTS if name in ledger.marks}}
 
 
 def _is_older(told: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Whether the pod still tells of the restart before the failure that is known. Of the same one it may know more."""
+    """True if the pod still reports the restart before the known failure. About the same one it may know more."""
     tolerance = _SAME if known["how"] == "InPlace" else timedelta()
     return moment(told["failed"]) < moment(known["failed"]) - tolerance
 

@@ -1,6 +1,6 @@
 """The status of a job's Workload as its owner writes it: ready, released after an eviction, finished.
 
-Each is the status as it was read, with some conditions changed: the rest of it is Kueue's.
+Each is the current status with some conditions changed: the rest of it is Kueue's.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _REQUEUED_BY_OWNER: Final = frozenset({"Preempted", "NodeFailures"})
 
 
 def pods_ready(held: Workload, now: datetime) -> Object:
-    """Kueue evicts a Workload that is never ready, where it is set up so."""
+    """Kueue can be configured to evict a Workload that is never ready."""
     return _changed(held, now, (admission.PODS_READY, True, "Started", "All required replicas are ready."))
 
 
 def released(held: Workload, now: datetime) -> Object:
-    """No pod is left of what was evicted: its quota is free."""
+    """No evicted pod is left: its quota is free."""
     evicted = admission.condition(held, admission.EVICTED)
     said, reason = str(evicted.get("message") or ""), str(evicted.get("reason") or "Evicted")
     stopped = (admission.PODS_READY, False, "WaitForStart", "Its pods were stopped.")

@@ -19,7 +19,7 @@ from tfgpujob.names import Condition, Reason
 from tfgpujob.units import counted
 
 STABLE_AFTER = timedelta(minutes=10)
-"""What ran this long did not crash at its start: the backoff begins anew. The totals never do."""
+"""A job that ran this long did not crash at its start: its backoff starts over. The totals never do."""
 DISRUPTIONS_IN_A_ROW = 50
 
 
@@ -32,7 +32,7 @@ class Exceeded:
 
 
 def count_restart(builder: StatusBuilder, limit: int, failure: Failure, disruptions_in_a_row: int) -> Exceeded | None:
-    """Adds the failure to `restarts` or `disruptions`, or says why it is the job's end.
+    """Add the failure to `restarts` or `disruptions`, or return why it ends the job.
 
     `limit`: spec.runPolicy.backoffLimit. `disruptions_in_a_row`: those before this failure.
     """
@@ -53,13 +53,13 @@ def count_restart(builder: StatusBuilder, limit: int, failure: Failure, disrupti
 
 
 def count_in_place(builder: StatusBuilder, restarts: int) -> None:
-    """Counts restarts that the pods have made by themselves, within what backoffLimit left them."""
+    """Count restarts that the pods have made by themselves, within their share of backoffLimit."""
     for total in ("restarts", "inPlaceRestarts"):
         builder.put(total, _number(builder, total) + restarts)
 
 
 def count_gang_restart(builder: StatusBuilder, limit: int, failure: Failure) -> timedelta | Exceeded:
-    """Counts the restart of a gang, also among those in a row; gives the backoff before the next attempt."""
+    """Count the restart of a gang, also among those in a row; returns the backoff before the next attempt."""
     _reset_if_stable(builder)
     exceeded = count_restart(builder, limit, failure, _number(builder, "consecutiveDisruptions"))
     if exceeded is not None:
@@ -72,15 +72,14 @@ def count_gang_restart(builder: StatusBuilder, limit: int, failure: Failure) -> 
 
 
 def delay(tries: int, *, disrupted: bool, seed: str) -> timedelta:
-    """The backoff after `tries` ≥ 1 failures in a row. After a first disruption there is none: the job is not at
-    fault."""
+    """The backoff after `tries` ≥ 1 failures in a row. None after a first disruption: the job is not at fault."""
     if disrupted and tries == 1:
         return timedelta()
     return backoff.delay(tries, first=1 if disrupted else 10, cap=360, seed=seed)
 
 
 def _reset_if_stable(builder: StatusBuilder) -> None:
-    """Resets the counters of what came in a row, once the job has been Running for STABLE_AFTER."""
+    """Reset the counters of failures in a row, once the job has been Running for STABLE_AFTER."""
     since = builder.condition(Condition.RUNNING).get("lastTransitionTime")
     if builder.is_true(Condition.RUNNING) and since is not None and builder.now - moment(since) >= STABLE_AFTER:
         builder.put("consecutiveFailures", None)

@@ -40,7 +40,8 @@ DEADLINE = 161
 NODE_LOST = "NodeLost"
 DEVICE_UNHEALTHY = "DeviceUnhealthy"
 PEER_FAILURE_GRACE = timedelta(seconds=10)
-"""Grace period after a peer failure (exit code 160), within which the pod that caused it should be seen to fail."""
+"""Grace period after a peer failure (exit code 160), within which the failure of the pod that caused it should be
+seen."""
 _DISRUPTIONS = frozenset(
     {"Evicted", "Preempting", NODE_LOST, "NodeAffinity", "UnexpectedAdmissionError", "Shutdown", "Terminated"}
 )
@@ -64,7 +65,7 @@ class Failure:
     message: str
     finished_at: str
     sentence: str = ""
-    """What Kubernetes says of the pod's end: status.message."""
+    """Kubernetes' message about the pod's end: status.message."""
     container: str = names.CONTAINER
     """The container that ended the pod."""
     is_init: bool = False
@@ -84,7 +85,7 @@ class Failure:
 
     @property
     def is_peer_failure(self) -> bool:
-        """It says no more than that another task failed."""
+        """True if it only reports that another task failed."""
         return self.exit_code == PEER_FAILURE and self.cause is not Cause.DISRUPTION
 
     def to_status(self, log_lines: int) -> dict[str, Any]:
@@ -103,7 +104,9 @@ class Failure:
 
 
 def failures(observed: ObservedPods, policies: dict[Role, RestartPolicy], gone: frozenset[ReplicaId]) -> list[Failure]:
-    """Of all required replicas. `gone`: those of which a live GET has shown that they have no pod any more."""
+    """Failures of all required replicas. `gone`: those for which a live GET has shown that they have no pod any
+    more.
+    """
     found = [
         failure_of(observed, replica, policies.get(replica[0], RestartPolicy.EXIT_CODE))
         for replica in observed.members.required
@@ -116,7 +119,7 @@ def failures(observed: ObservedPods, policies: dict[Role, RestartPolicy], gone: 
 
 
 def root_cause(found: Sequence[Failure]) -> Failure:
-    """Of one or more failures, the one that caused the others."""
+    """The failure that caused the others; there must be at least one."""
     return min(found, key=_rank)
 
 
@@ -132,7 +135,7 @@ def peer_failure_grace(failure: Failure, now: datetime) -> datetime | None:
 def _stopped(observed: ObservedPods, replica: ReplicaId) -> bool:
     pod = observed.pods.get(replica)
     if pod is None or observed.succeeded(replica) or pod.gave_up_at_gate:
-        # An init container that gave up waiting for its peers is no failure of the pod: the start took too long.
+        # A timeout of wait-for-peers is no failure of the pod: the start took too long.
         return False
     return has_failed(pod) or pod.deleting or observed.lost(replica) or bool(pod.unhealthy_device)
 
@@ -145,7 +148,7 @@ def failure_of(observed: ObservedPods, replica: ReplicaId, policy: RestartPolicy
         text = f"its node {pod.node} is gone or not ready"
         return Failure(replica, pod.name, Cause.DISRUPTION, None, NODE_LOST, text, "")
     if pod.unhealthy_device and not pod.deleting:
-        # Whatever its program made of it: how it ended, if it did, is not its own doing.
+        # Whatever its program reported: how it ended, if it did, was not its own doing.
         text = f"on the node {pod.node}: {pod.unhealthy_device}"
         code, at = (ended.exit_code, ended.finished_at) if ended else (None, "")
         return Failure(replica, pod.name, Cause.DISRUPTION, code, DEVICE_UNHEALTHY, text, at)
@@ -164,13 +167,14 @@ def failure_of(observed: ObservedPods, replica: ReplicaId, policy: RestartPolicy
 
 
 def _reason(pod: Pod) -> str:
-    """Who took the pod away says more than how its container ended then."""
+    """The cause of the deletion is more specific than the container's end."""
     ended = pod.termination.reason if pod.termination else ""
     return pod.status_reason or pod.disruption or ended or ("Deleted" if pod.deleting else "")
 
 
 def _cause(pod: Pod, policy: RestartPolicy) -> Cause:
-    # The operator records the next attempt before it deletes pods, so a deletion seen here is somebody else's.
+    # The operator records the next attempt before it deletes pods, so another client has made a deletion that is seen
+    # here.
     taken = pod.disruption or pod.status_reason in _DISRUPTIONS or no_room_on_node(pod.status_reason)
     if pod.deleting or (taken and not over_own_limit(pod.status_reason, pod.status_message)):
         return Cause.DISRUPTION
@@ -186,7 +190,7 @@ def _cause(pod: Pod, policy: RestartPolicy) -> Cause:
 
 
 def _rank(failure: Failure) -> tuple[bool, bool, bool, str, str]:
-    """Peer failures last. Disruptions first: what they take down may exit with any code (raw TensorFlow with 1). Of
-    equals the earliest."""
+    """Peer failures last. Disruptions first: processes that they take down may exit with any code (raw TensorFlow with
+    1). Among equals the earliest."""
     disrupted = failure.cause is Cause.DISRUPTION
     return failure.is_peer_failure, not disrupted, not failure.finished_at, failure.finished_at, failure.name

@@ -1,11 +1,11 @@
 """Restart a gang after a failure: all replicas, as a new attempt, or only lost workers, beside the others.
 
-However many pods failed together, it is counted once. A disruption takes a worker's pod away: it is deleted, evicted,
-on a lost node or with a broken device. Where the gang is resized in place the others keep their pods: the leader ends
-their processes and waits for the replacement pod, or begins the next round without it. So only that pod is created
-again, by a persisted restart of the replica (replica.py), and joins. It spends what the restart of the gang would have
-spent. What the pods can't wait for restarts them all: the loss of the leader, which is the chief or worker 0; of so
-many that fewer than minReplicas live; in a start, or in a resize.
+It is counted once, however many pods failed together. After a disruption a worker's pod is deleted, evicted, on a lost
+node or with a broken device. If the gang is resized in place the others keep their pods: the leader ends their
+processes and waits for the replacement pod, or starts the next round without it. So only that pod is created again, by
+a persisted restart of the replica (replica.py), and joins. It costs what the restart of the gang would have cost. All
+are restarted for losses that the pods can't wait for: of the leader, which is the chief or worker 0; of workers, if
+fewer than minReplicas are left; during a start, or a resize.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def restart_after(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome:
 
 
 def restart_gang(ctx: ReconcileContext, failure: Failure, *, counted: bool = False) -> Outcome | None:
-    """The Outcome whose intent records the next attempt. None: the job has failed, and the builder says why.
+    """The Outcome whose intent records the next attempt. None: the job has failed, and the builder has the reason.
 
-    `counted`: what the failure follows from has been, as a disruption.
+    `counted`: the failure follows from one that was counted, as a disruption.
     """
     builder = ctx.builder
     last_failure = failure.to_status(ctx.spec.run_policy.failure_log_lines)
@@ -53,7 +53,7 @@ def restart_gang(ctx: ReconcileContext, failure: Failure, *, counted: bool = Fal
         return None
     reason = Reason.DISRUPTED if counted or failure.cause is Cause.DISRUPTION else Reason.RETRYABLE_FAILURE
     builder.put("lastFailure", last_failure)
-    # A new attempt takes the defaults of this release, unless the spec was edited: then its pods stay as they were.
+    # A new attempt uses the defaults of this release, unless the spec was edited: then its pods stay as they were.
     plan = ctx.plan if ctx.edited else ctx.next_plan(keeps_limit=grows(ctx))
     start.next_attempt(builder, plan, not_before=builder.now + delay if delay else None)
     message = f"{failure}; all replicas start again."
@@ -63,7 +63,7 @@ def restart_gang(ctx: ReconcileContext, failure: Failure, *, counted: bool = Fal
 
 
 def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
-    """Whether the others wait in their pods for those that these failures have taken."""
+    """True if the others wait in their pods for replacements after these failures."""
     resizing = ctx.members.resize is not None or ctx.members.wanted(ctx.spec) != ctx.members.workers
     in_place = replaces_lost_workers(ctx.spec, ctx.plan) and not ctx.edited
     if not in_place or resizing or not (ctx.builder.is_true(Condition.RUNNING) or _replaced(ctx)):
@@ -82,8 +82,8 @@ def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
 
 
 def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | None:
-    """The Outcome whose intent records new pods for these workers. None: the job has failed, and the builder says
-    why."""
+    """The Outcome whose intent records new pods for these workers. None: the job has failed, and the builder has the
+    reason."""
     builder, cause = ctx.builder, root_cause(found)
     last_failure = cause.to_status(ctx.spec.run_policy.failure_log_lines)
     delay = backoff_limit.count_gang_restart(builder, ctx.spec.run_policy.backoff_limit, cause)
@@ -91,7 +91,7 @@ def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | N
         finished.fail(builder, delay.reason, delay.message, last_failure)
         return None
     builder.put("lastFailure", last_failure)
-    # A pod that only looks for room would take the place of the lost one: it has waited for longer.
+    # A pod that only tests for capacity would be scheduled instead of the lost one's: it has waited for longer.
     plan = replace(ctx.plan, members=ctx.members.resized(ctx.members.workers))
     builder.put("plan", plan.to_status())
     ctx = replace(ctx, plan=plan, observed=observe_pods(ctx.snapshot, builder.fields))
@@ -103,8 +103,8 @@ def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | N
 
 
 def follows(ctx: ReconcileContext, failure: Failure) -> bool:
-    """Whether a gang that waited for another pod has given up: that is the loss again, which has been counted. What a
-    loss takes down may end with any code; the pod that came in the place of a lost one only gives up with these two."""
+    """True if a gang that waited for another pod has given up: that is the counted loss again. Processes that it takes
+    down may end with any code; the replacement of a lost pod only gives up with these two."""
     waited = resizes_in_place(ctx.spec, ctx.plan) and ctx.builder.is_true(Condition.RESTARTING) and bool(_replaced(ctx))
     if not waited or failure.cause is Cause.DISRUPTION or failure.exit_code is None:
         return False
@@ -112,5 +112,5 @@ def follows(ctx: ReconcileContext, failure: Failure) -> bool:
 
 
 def _replaced(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
-    """Workers of the gang that this attempt has, or had, another pod for."""
+    """Workers of the gang for which this attempt has, or had, another pod."""
     return tuple(r for r in ctx.members.required if r[0] is Role.WORKER and ctx.observed.restart(r) > 0)

@@ -1,10 +1,10 @@
-"""Counts what the trainer's pods have done by themselves: training processes that were started again in place.
+"""Counts training processes that were restarted in place by the trainer's pods.
 
-The pods decide within the budget that they were given (core/pods/in_place.py); here it is spent, and told. How often
-that was since it was created, a pod says in each progress report and at its end, which may come when the next attempt
-is recorded already. A gang's leader says it of all, a chief of the workers and parameter servers that it leads, and
-status.progress keeps how much of which pod has been counted. Workers that predict recover each by itself, and each
-tells of itself; their status.restartRecords keep it.
+The pods decide within their budget (core/pods/in_place.py); here it is counted, and reported. Each progress report and
+termination message of a pod has its number of restarts since it was created, possibly when the next attempt is recorded
+already. A gang's leader reports for all, a chief for its workers and parameter servers, and status.progress records
+which pod and how many were counted. Workers that predict recover each by itself, and report for themselves;
+status.restartRecords has their counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tfgpujob.units import counted
 
 
 def count(spec: JobSpec, builder: StatusBuilder, observed: ObservedPods, snapshot: Snapshot) -> tuple[Event, ...]:
-    """Spends the budget for what is new, also while pods stop; an event if anything is."""
+    """Count new restarts, also while pods stop; returns an event if there are any."""
     if spec.predicts:
         return tuple(_each(builder, observed, snapshot))
     return _gang(builder, observed, snapshot, servers=spec.traits.work is Work.PARAMETER_SERVERS)
@@ -67,14 +67,14 @@ def _each(builder: StatusBuilder, observed: ObservedPods, snapshot: Snapshot) ->
 
 
 def _pod(observed: ObservedPods, snapshot: Snapshot, who: ReplicaId) -> Pod | None:
-    """The replica's pod, of whatever attempt; if it has just gone, as it was at its end."""
+    """The replica's pod, of any attempt; if it has just been deleted, its last state."""
     name, uid = observed.name(who), snapshot.job["metadata"]["uid"]
     pods = (pod for pod in (*snapshot.pods, snapshot.departed) if pod is not None)
     return next((pod for pod in pods if pod.name == name and pod.owner_uid == uid), None)
 
 
 def _told(pod: Pod, snapshot: Snapshot) -> int:
-    """By this pod, since it was created; 0 if it has said nothing."""
+    """Restarts that this pod has reported since it was created; 0 without a report."""
     report = snapshot.reports.get(pod.uid)
     return max(report.in_place_restarts if report is not None else 0, _last_words(pod))
 

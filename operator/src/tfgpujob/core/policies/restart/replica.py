@@ -1,7 +1,7 @@
-"""Restart replicas by themselves, while the rest of the attempt runs on.
+"""Restart replicas by themselves, while the rest of the attempt continues.
 
-The persisted intent is one status write: `restarts` of their status.restartRecords goes up by one. Only then are their
-stale pods deleted; when those are gone and backoffUntil has passed, the new pods are created (ensure_pods.py).
+The persisted intent is one status write: `restarts` of their status.restartRecords is increased by one. Only then are
+their stale pods deleted; when those are gone and backoffUntil has passed, the new pods are created (ensure_pods.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from tfgpujob.names import Condition, Phase, Reason, Role
 
 
 def restart_replicas(ctx: ReconcileContext, failures: Sequence[Failure]) -> Outcome | None:
-    """The failed replicas, and those of their restart scope. None: the job has failed, and the builder says why."""
+    """The failed replicas, and those of their restart scope. None: the job has failed, and the builder has the
+    reason.
+    """
     builder, spec = ctx.builder, ctx.spec
     causes = restart_scope.independent_failures(spec, failures)
     for failure in causes:
@@ -72,7 +74,7 @@ def restart_optional(ctx: ReconcileContext) -> Outcome | None:
         ):
             continue
         failure = failure_of(ctx.observed, replica, policy)
-        # Who was to join has lost its leader: mostly that is through, or all start again.
+        # A joining worker has lost its leader: mostly the gang has ended, or all start again.
         grace_ends = peer_failure_grace(failure, ctx.now) if replica[0] is not Role.EVALUATOR else None
         if grace_ends is not None and ctx.now < grace_ends:
             return ctx.requeue(grace_ends)
@@ -110,7 +112,7 @@ def _restart(
     left = replace(ctx.observed, pods={r: pod for r, pod in ctx.observed.pods.items() if r not in replicas})
     ctx.builder.put("replicaStatuses", replica_statuses(left))
     ctx.builder.put("ready", ready_text(left))
-    # What the API server refused before is created again together with them, and delays nobody meanwhile.
+    # Objects that were refused before are created again together with them, and delay no other meanwhile.
     ctx.builder.put("retry", None)
     required = replicas & {*ctx.members.required}
     if any(not ctx.spec.runs_on_without({role}) for role, _ in required):
@@ -133,7 +135,7 @@ def _record(ctx: ReconcileContext, replica: ReplicaId) -> RestartRecord:
 
 
 def _lived(ctx: ReconcileContext, pod: Pod) -> timedelta:
-    """By one clock, its node's, if that says when it ended: the operator's may be far ahead of it."""
+    """By one clock, its node's, if that has recorded its end: the operator's may be far ahead of it."""
     ended = pod.termination.finished_at if pod.termination is not None else ""
     if ended and pod.started_at:
         return moment(ended) - moment(pod.started_at)

@@ -24,12 +24,12 @@ from tfgpujob.core.policies.restart.failure import DEADLINE, NODE_LOST, Failure
 from tfgpujob.names import Role
 
 _STARTING = "StartupDeadline"
-"""The trainer's word in its termination message for a start that took too long: a worker may still be reading data."""
+"""The trainer's cause in its termination message for a start that took too long: a worker may still be reading data."""
 
 
 def independent_failures(spec: JobSpec, failures: Sequence[Failure]) -> list[Failure]:
     """Without those that follow from another: a chief always fails when a parameter server does, and a worker ends its
-    process for the sake of either (exit code 160)."""
+    process because of either (exit code 160)."""
     roles = {failure.replica[0] for failure in failures} if _has_variables_on_ps(spec) else set()
 
     def follows(failure: Failure) -> bool:
@@ -44,7 +44,7 @@ def independent_failures(spec: JobSpec, failures: Sequence[Failure]) -> list[Fai
 
 
 def replicas_to_restart(spec: JobSpec, plan: Plan, failures: Sequence[Failure]) -> frozenset[ReplicaId]:
-    """The failed replicas, and those that can't run on without them."""
+    """The failed replicas, and those that can't continue without them."""
     replicas = {failure.replica for failure in failures}
     if _has_variables_on_ps(spec):
         roles = {role for failure in failures if (role := _goes_too(failure)) is not None}

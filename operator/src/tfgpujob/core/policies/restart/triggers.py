@@ -1,4 +1,4 @@
-"""What restarts an attempt or a replica: a pod that failed or is lost, and, if stallPolicy says so, a stall."""
+"""What restarts an attempt or a replica: a failed or lost pod, and, with stallPolicy Restart, a stall."""
 
 from __future__ import annotations
 
