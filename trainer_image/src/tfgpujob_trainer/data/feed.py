@@ -36,7 +36,7 @@ class GlobalBatch:
 
 
 def take(data: Indexed, schedule: Schedule, epoch: int, numbers: np.ndarray) -> Rows:
-    """The rows of these numbers, augmented as that epoch has it, as tensors of the host."""
+    """The rows of these numbers, augmented for that epoch, as tensors of the host."""
     rows = data.tensors(numbers)
     if data.augment is None or not schedule.shuffle:
         return rows
@@ -106,7 +106,7 @@ class Feed:
         return self._places[number % len(self._places)]
 
     def _read_ahead(self) -> None:
-        """Prepare one batch after the other, as long as there is room and nobody closes."""
+        """Prepare one batch after the other, as long as there is room and the feed is open."""
         while True:
             self._room.get()
             if self._closed:
@@ -144,7 +144,7 @@ class Feed:
             epoch, index = epoch + 1, 0
 
     def _is_asked_for(self) -> bool:
-        """Wait until the batch that is drawn now is; False: the feed was closed."""
+        """Wait until the next batch is wanted; False: the feed was closed."""
         with self._wanted:
             self._wanted.wait_for(lambda: self._closed or self._asked >= self._drawn)
             return not self._closed

@@ -1,4 +1,4 @@
-"""The rows of a tf.data.Dataset in its own order, also where its author has given that up for speed."""
+"""The rows of a tf.data.Dataset in its own order, even if its author has given that up for speed."""
 
 from __future__ import annotations
 

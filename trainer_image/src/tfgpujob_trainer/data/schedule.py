@@ -1,7 +1,7 @@
 """Which rows make up a global batch.
 
-Global batch k of epoch e is a pure function of (seed, e, k, globalBatchSize). It does not depend on the
-number of workers, so a run that is resized goes on with the very batches it would have seen.
+Global batch k of epoch e is a pure function of (seed, e, k, globalBatchSize). It does not depend on the number of
+workers, so a resized run continues with the same batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads what the user's `data(split)` returns, and makes sure that all splits and all workers fit together."""
+"""Reads what the user's `data(split)` returns, and checks that all splits and all workers are consistent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, he
 def other_split(
     settings: TrainerConfig, module: Entrypoint, split: str, train_data: Source, heartbeat: Heartbeat
 ) -> Source | None:
-    """Data to evaluate on; None, said aloud, if data() has no such split.
+    """Data to evaluate on; None, with a log line, if data() has no such split.
 
     Raises ConfigError if its arrays are not like those of the training data.
     """
@@ -46,7 +46,7 @@ def other_split(
         return None
     if value is None:
         return None
-    if isinstance(value, Source):  # of a script, whose fit() has looked at it
+    if isinstance(value, Source):  # from a script, whose fit() has checked it
         return value
     found = read(settings, module, split, value, heartbeat)
     if found.signature() != train_data.signature():

@@ -1,1 +1,1 @@
-"""The user's compiled Keras model: what it asks for is taken over, and read or rewritten for several replicas."""
+"""The user's compiled Keras model: read, taken over, or rewritten for several replicas."""

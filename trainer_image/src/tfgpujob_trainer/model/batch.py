@@ -1,4 +1,4 @@
-"""What goes into a step: a batch as Keras has it (x, y and sample weight), and numbers."""
+"""The input of a step: a batch in Keras' form (x, y and sample weight), and numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def batch_spec(arrays: Any, rows: int | None = None) -> Any:
 
 
 def number(value: float, dtype: type[np.number]) -> Any:
-    """A number that is another one at each call, as a tensor of the host.
+    """A number that varies between calls, as a tensor of the host.
 
     `tf.constant` of a Python number keeps that number, and a tensor of it, until the process ends: 780 bytes each.
     """

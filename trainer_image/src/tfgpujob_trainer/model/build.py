@@ -47,5 +47,5 @@ def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True
 
 
 def _as_keras_knows_it(array: Any) -> Any:
-    """Text as a tensor: an array of objects is nothing to Keras."""
+    """Text as a tensor: Keras rejects an array of objects."""
     return tf.convert_to_tensor(array) if array.dtype == object else array

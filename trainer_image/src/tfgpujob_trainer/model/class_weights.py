@@ -1,4 +1,4 @@
-"""Class weights: each row weighs what its class does, while training."""
+"""Class weights: while training, each row has the weight of its class."""
 
 from __future__ import annotations
 

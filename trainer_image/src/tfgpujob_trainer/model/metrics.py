@@ -1,6 +1,6 @@
-"""The model's metrics over all replicas: state that is summed in the step's all-reduce, and results made of it.
+"""The model's metrics over all replicas: state that is summed in the step's all-reduce, and results computed from it.
 
-That the sum is what one replica would have counted is tried on some rows before the first step.
+Before the first step it is checked on some rows that the sum is what one replica would have counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfgpujob_trainer.model.variables import local_value
 from tfgpujob_trainer.reporting.numbers import one_number
 
 _TOLERANCE = {"rtol": 1e-3, "atol": 1e-6, "equal_nan": True}
-"""By how much numbers may differ because they were rounded; what is wrong differs by more."""
+"""Rounding errors; real differences are larger."""
 
 
 def metric_variables(model: keras.Model) -> list[Any]:
@@ -72,7 +72,7 @@ def has_own_numbers(model: keras.Model) -> bool:
 
 
 def numbers_left_out(model: keras.Model, batch: Batch, y_pred: Any) -> list[str]:
-    """What to say of numbers of its compute_metrics() that no metric of the model gives."""
+    """Notes about numbers of its compute_metrics() that no metric of the model has."""
     with keras.StatelessScope():
         returned = model.compute_metrics(*batch[:2], y_pred, batch[2])
         known = model.get_metrics_result()
@@ -138,7 +138,7 @@ class MetricStates:
         self._leave = tf.function(self._leave_replicas, autograph=False)
 
     def reset(self) -> None:
-        """Start counting anew on every replica."""
+        """Reset the counts on every replica."""
         self.restore([np.zeros(v.shape) for v in self._variables])
 
     def restore(self, states: list[Any]) -> None:

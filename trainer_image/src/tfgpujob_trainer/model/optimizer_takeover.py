@@ -1,8 +1,7 @@
-"""Optimizer takeover: what the compiled Keras optimizer does to gradients is switched off there and done here.
+"""Optimizer takeover: what the compiled Keras optimizer does to gradients is switched off and done here instead.
 
-Keras clips on each replica before it sums the gradients, which is another computation than on one device. Here the
-optimizer gets gradients that are summed, and its own reduction is switched off. Loss scaling and accumulation move
-around the all-reduce.
+Keras clips on each replica before it sums the gradients, which differs from one device. Here the optimizer gets summed
+gradients, and its own reduction is switched off. Loss scaling and accumulation are done around the all-reduce.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ class LossScale:
 
 @dataclass(frozen=True, slots=True)
 class Averages:
-    """Overwrites the weights with their moving averages every so many steps; Keras' own way to do it fails
+    """Overwrites the weights with their moving averages at the optimizer's interval; Keras' own way to do it fails
     inside a replica. The averages themselves are kept by the optimizer."""
 
     optimizer: keras.optimizers.Optimizer
     every_steps: int
 
     def overwrite_if_due(self, variables: Sequence[Any]) -> None:
-        """To be called after each applied step."""
+        """Call it after each applied step."""
         due = tf.equal(tf.convert_to_tensor(self.optimizer.iterations) % self.every_steps, 0)
         averages = self.optimizer._model_variables_moving_average  # noqa: SLF001 (private: Keras is pinned)
 
@@ -72,7 +71,7 @@ class Averages:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerTakeover:
-    """What was taken over from the optimizer, and how to say so. `optimizer` is the one that applies."""
+    """What was taken over from the optimizer, with log lines. `optimizer` is the one that applies."""
 
     optimizer: keras.optimizers.Optimizer
     loss_scale: LossScale | None
@@ -113,10 +112,10 @@ class OptimizerTakeover:
 
 
 def take_over_optimizer(model: keras.Model, strategy: str, accumulate: int | None = None) -> OptimizerTakeover:
-    """Take over what the optimizer says, and switch it and the optimizer's own reduction off.
+    """Take over the optimizer's settings, and switch them and its own reduction off.
 
-    `strategy` is its name in SUPPORT, `accumulate` what the configuration says. Raises ConfigError if the
-    optimizer says another number, and for what this version would not do right.
+    `strategy` is its name in SUPPORT, `accumulate` what the configuration says. Raises ConfigError if the optimizer
+    says another number, and for what this version would not do right.
     """
     _refuse(model, strategy)
     scaler = model.optimizer if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) else None
@@ -162,7 +161,7 @@ def as_compiled(takeover: OptimizerTakeover) -> Iterator[None]:
 
 
 def give_back_optimizers(model: keras.Model, takeover: OptimizerTakeover) -> None:
-    """Let all of them do again what Keras has them do, as their author compiled them."""
+    """Restore all of them, as their author compiled them."""
     for name, value in takeover.original.items():
         setattr(takeover.optimizer, name, value)
     for optimizer in optimizers_of(model).values():

@@ -1,4 +1,4 @@
-"""How much host memory a step takes where the CPU computes, told before the first one: the kernel only kills."""
+"""The host memory of a step on the CPU, reported before the first one, because the kernel only kills."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _NOT_KEPT = (
 
 
 def bytes_per_row(model: keras.Model) -> int:
-    """Of the layers' outputs that a step keeps for its backward pass. 0 for a model that is no graph of layers."""
+    """Bytes of the layers' outputs that a step keeps for its backward pass. 0 for a model that is no graph of
+    layers.
+    """
     graph = model._functional if isinstance(model, keras.Sequential) else model  # noqa: SLF001
     return sum(_outputs(graph)) if isinstance(graph, Functional) else 0
 
@@ -42,7 +44,7 @@ def _outputs(graph: Any) -> Iterator[int]:
 
 
 def warnings(model: keras.Model, *, rows: int, replicas: int) -> list[str]:
-    """`rows`: of all the `replicas` on this machine, in one micro-batch. Empty where it fits, or where nobody knows."""
+    """`rows`: of all the `replicas` on this machine, in one micro-batch. Empty if it fits, or if that is unknown."""
     free, outputs = memory_room(), rows * bytes_per_row(model)
     gradients = replicas * sum(v.value.dtype.size * v.value.shape.num_elements() for v in model.trainable_variables)
     if free is None or not outputs or outputs + gradients <= free:

@@ -1,1 +1,1 @@
-"""Plain training scripts, run as they are: fit(), evaluate() and predict() are taken over by the trainer's own loop."""
+"""Plain training scripts, run unchanged: the trainer's own loop replaces fit(), evaluate() and predict()."""

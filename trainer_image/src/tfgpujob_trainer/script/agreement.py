@@ -1,4 +1,4 @@
-"""All workers of a script make the same calls: where they come to different ones, all end, and say what each does."""
+"""Checks that all workers of a script make the same calls. If they differ, all end, with each one's call."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tfgpujob_trainer.script.callbacks import that_may_train, that_train
 from tfgpujob_trainer.script.place import place_in
 
 _MAY_DIFFER = ("self", "x", "y", "verbose", "return_dict")
-"""Arguments that every worker may have its own of; whether the rows are the same is seen when they are read."""
+"""Arguments that may differ between workers; whether the rows are the same is checked when they are read."""
 
 
 class Agreement:
-    """Compares what each worker is about to do."""
+    """Compares the next call of each worker."""
 
     def __init__(self, peers: Peers, names: Sequence[str], script: Path) -> None:
         """`names`: of all workers, in their order."""
         self._peers, self._names, self._script = peers, names, script
 
     def __call__(self, does: str) -> None:
-        """Return when every worker has come to the same; raises ConfigError on each if one does something else."""
+        """Return when every worker has made the same call; raises ConfigError on each if one differs."""
         found = self._peers.differing(does)
         if not found:
             return
@@ -41,7 +41,7 @@ class Agreement:
             self(f"calls {name}(){place_in(self._script)}{_described(arguments)}")
 
     def say_of_callbacks(self, callbacks: Any) -> None:
-        """Say in the log which callbacks of a fit() are not on every worker: they may only watch."""
+        """Log which callbacks of a fit() are not on every worker: these may only observe."""
         names = ", ".join(that_may_train(callbacks))
         if found := self._peers.differing(f"has the callbacks {names}" if names else "has no callbacks"):
             say(f"{self._by_worker(found)}: what changes the training must be on every worker")

@@ -1,4 +1,4 @@
-"""Arrays of which fit() counts the batches: steps_per_epoch and validation_steps."""
+"""Arrays with a number of batches given to fit(): steps_per_epoch and validation_steps."""
 
 from __future__ import annotations
 

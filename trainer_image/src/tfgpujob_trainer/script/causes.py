@@ -1,4 +1,4 @@
-"""Errors of TensorFlow that say little, with their cause and the line to change."""
+"""Unspecific errors of TensorFlow, with their cause and the line to change."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from traceback import walk_tb
 from tfgpujob_trainer.contract.exits import ConfigError, users_place
 
 _RENAMED = {"experimental_run_v2": "run", "experimental_make_numpy_dataset": "experimental_distribute_dataset"}
-"""Methods of a strategy that TensorFlow has no more, and those that do it now."""
+"""Removed methods of a strategy, and their replacements."""
 _ABSENT = re.compile(r"object has no attribute '(\w+)'")
 _OF_AUTOGRAPH = re.compile(r'File "([^"]+)", line (\d+), in \w+  \*')
-"""How it names lines of a tf.function, whose frames are of a file that it has made."""
+"""AutoGraph's form of lines of a tf.function, whose frames are in a generated file."""
 _TPU = "tpu_cluster_resolver.py"
 _PART = re.compile(r"(\S+)_temp\S*; No such file or directory.{0,4096}/job:ps/", re.DOTALL)
 """What a parameter server says that should write its part of a checkpoint into a folder that it does not have."""
 
 
 def with_cause(error: Exception) -> Exception:
-    """A ConfigError that names the cause, where it is known; else the same."""
+    """A ConfigError that names the cause, if it is known; else the same error."""
     absent = _ABSENT.search(str(error)) if isinstance(error, AttributeError) else None
     if absent is not None and (new := _RENAMED.get(absent[1])) is not None:
         was = f"strategy.{absent[1]}() is strategy.{new}() in this TensorFlow{_place(error)}"

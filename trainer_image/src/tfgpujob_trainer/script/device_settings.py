@@ -1,4 +1,4 @@
-"""What scripts set of devices and threads in their first lines: the job has set these up by then."""
+"""Settings of devices and threads in a script's first lines, which the job has made already."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SETTINGS = (
     (tf.config.threading, "set_inter_op_parallelism_threads"),
     (tf.config.threading, "set_intra_op_parallelism_threads"),
 )
-"""What TensorFlow refuses once it has begun to use the devices."""
+"""Settings that TensorFlow refuses once it has initialised the devices."""
 
 
 def device_settings() -> Iterator[Any]:
-    """In place of each of them: one that is left out where it comes too late, and says so."""
+    """Replacements that ignore a setting that comes too late, and log it."""
     for module, name in _SETTINGS:
         yield mock.patch.object(module, name, _left_out_if_late(name, getattr(module, name)))
 

@@ -1,6 +1,6 @@
-"""A script with keras.distribution: Keras' own fit(), on a model that is divided over the devices of this worker.
+"""A script with keras.distribution: Keras' own fit(), on a model that is sharded over the devices of this worker.
 
-Each fit() has checkpoints of the trainer's form, written at the end of each epoch, from which it is continued.
+Each fit() has checkpoints of the trainer's form, written at the end of each epoch, from which it continues.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run_divided(
     heartbeat: Heartbeat,
     stop: StopFlag,
 ) -> Outcome:
-    """Run the script to its end; says how it ended. `strategy` is none: a mesh stands in its place."""
+    """Run the script to its end; returns how it ended. `strategy` is none: a mesh replaces it."""
     divided, end = Divided(settings, env, heartbeat, stop), JobEnd(has_peers=False)
     say(f"{path.name} runs as it is, with keras.distribution: fit(), evaluate() and predict() are Keras' own")
     with installed():
@@ -71,7 +71,7 @@ def run_divided(
 
 
 class Divided:
-    """What fit(), evaluate() and predict() of the script have besides Keras' own."""
+    """What fit(), evaluate() and predict() of the script do in addition to Keras' own."""
 
     def __init__(self, settings: TrainerConfig, env: Environment, heartbeat: Heartbeat, stop: StopFlag) -> None:
         self._settings, self._env, self._heartbeat, self._stop = settings, env, heartbeat, stop
@@ -80,7 +80,7 @@ class Divided:
         self.summary: dict[str, Any] = {}
 
     def replacements(self, path: Path, scope: Any, end: JobEnd) -> Iterator[Any]:
-        """What the script finds in place of Keras' and TensorFlow's own."""
+        """Replacements for Keras' and TensorFlow's own functions."""
         for name, function in (("fit", self._fit), ("evaluate", self._watched), ("predict", self._watched)):
             original = getattr(keras.Model, name)
             own = with_place(path, _bound(function, original), original, scope, self._heartbeat, end=end)
@@ -88,7 +88,7 @@ class Divided:
         yield from device_settings()
 
     def _watched(self, original: Callable[..., Any], model: keras.Model, given: dict[str, Any]) -> Any:
-        """evaluate() or predict(), with a sign of life at each batch."""
+        """evaluate() or predict(), with a heartbeat at each batch."""
         if isinstance(given.get("callbacks"), keras.callbacks.CallbackList):  # fit() validates
             return original(model, **given)
         self.calls += 1
@@ -139,7 +139,7 @@ class Divided:
 
 
 class _Followed(keras.callbacks.Callback):
-    """Progress, the wish to stop, and a checkpoint at the end of each epoch."""
+    """Progress, the request to stop, and a checkpoint at the end of each epoch."""
 
     def __init__(self, checkpoints: DividedCheckpoints, heartbeat: Heartbeat, stop: StopFlag, reached: Reached) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _Followed(keras.callbacks.Callback):
         self._first = batch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Say what was reached, and stop if that is wished."""
+        """Report the progress, and stop if requested."""
         if not self._described:
             self._described = True
             for line in describe(self.model):
@@ -177,7 +177,7 @@ class _Followed(keras.callbacks.Callback):
             raise StoppedError(f"stopped after step {self._step}; the run is continued after {after}")
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """A sign of life."""
+        """A heartbeat."""
         self._heartbeat.beat(phases.EVALUATING, self._step)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -214,7 +214,7 @@ def _check_distribution() -> None:
 
 
 def _kept(callbacks: Any) -> list[Any]:
-    """The callbacks but the one that would resume in another way."""
+    """The callbacks without the one that would resume in another way."""
     found = listed(callbacks)
     kept = [one for one in found if not isinstance(one, keras.callbacks.BackupAndRestore)]
     if len(kept) < len(found):

@@ -1,6 +1,6 @@
-"""Checkpoints of a model that is divided: the whole values, in the form of the trainer's other checkpoints.
+"""Checkpoints of a sharded model: the whole values, in the form of the trainer's other checkpoints.
 
-So another mesh continues them, or one device.
+So another mesh, or one device, can continue them.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tfgpujob_trainer.train.assemble import published
 
 @dataclass(slots=True)
 class Reached:
-    """How far a fit() has come: optimizer steps, epochs, and what History keeps of them."""
+    """The progress of a fit(): optimizer steps, epochs, and what History keeps of them."""
 
     step: int = 0
     epoch: int = 0
     planned: int = 0
-    """Epochs that fit() was asked for."""
+    """Epochs that fit() was called with."""
     done: bool = False
     epochs: list[int] = field(default_factory=list)
     history: dict[str, list[float]] = field(default_factory=dict)
 
 
 class DividedCheckpoints:
-    """Those of one fit()."""
+    """The checkpoints of one fit()."""
 
     def __init__(
         self, model: keras.Model, output: Path, settings: TrainerConfig, env: Environment, heartbeat: Heartbeat
@@ -53,7 +53,7 @@ class DividedCheckpoints:
         self._run = json.dumps({"job": env.job, "program": sys.argv, "trainer": __version__})
 
     def restore(self) -> Reached:
-        """Give the variables their values of the newest checkpoint, if there is one."""
+        """Restore the variables from the newest checkpoint, if there is one."""
         saved = self._store.latest()
         if saved is None:
             return Reached()
@@ -70,7 +70,7 @@ class DividedCheckpoints:
         return Reached(**saved.state["fit"])
 
     def save(self, reached: Reached) -> None:
-        """Write all of it, and return when it is published."""
+        """Write everything, and return when it is published."""
         self._heartbeat.beat(phases.SAVING, reached.step)
         began = time.monotonic()
         arrays = {name: keras.ops.convert_to_numpy(v.value) for name, v in self._variables().items()}

@@ -1,4 +1,4 @@
-"""What Python does at the end of a program, for a script in a process that is ended without it (task.end())."""
+"""What Python does at the exit of a program, for a script in a process that is ended without it (task.end())."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Any
 from unittest import mock
 
 _LIBRARIES = ("tensorflow", "keras", "tfgpujob_trainer")
-"""What they would do at the end is for a process whose devices and peers are still there."""
+"""Their exit functions assume that devices and peers still exist."""
 
 
 class AtExit:
-    """Functions that a script, or what it imports, gives to atexit."""
+    """Functions that a script, or a module that it imports, registers with atexit."""
 
     def __init__(self) -> None:
         self._registered: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take what is registered meanwhile."""
+        """Collect what is registered meanwhile."""
         with (
             mock.patch.object(atexit, "register", self._register),
             mock.patch.object(atexit, "unregister", self._unregister),
@@ -33,7 +33,7 @@ class AtExit:
             yield
 
     def call(self) -> None:
-        """Call them, the last one first. One that fails is printed, as by Python, and changes nothing else."""
+        """Call them in reverse order. Errors are printed, as by Python, and change nothing else."""
         while self._registered:
             function, args, kwargs = self._registered.pop()
             try:
@@ -51,7 +51,7 @@ class AtExit:
 
 
 def flush_files() -> None:
-    """Write what files that are still open hold back. Deletes nothing: a variable's server may be lost."""
+    """Flush open files. Deletes no object: a variable's server may be lost."""
     for one in gc.get_objects():
         if issubclass(type(one), io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom):
             with suppress(OSError, ValueError):  # closed, detached, or on a disk that is full
@@ -59,7 +59,9 @@ def flush_files() -> None:
 
 
 def remove_generated_files() -> None:
-    """Remove the sources that TensorFlow's AutoGraph has written to the temporary directory, as it would at the end."""
+    """Remove the source files that TensorFlow's AutoGraph has written to the temporary directory, as it would at
+    exit.
+    """
     for name, module in list(sys.modules.items()):
         if name.startswith("__autograph_generated_file"):
             with suppress(OSError):

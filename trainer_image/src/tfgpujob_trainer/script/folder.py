@@ -1,7 +1,7 @@
-"""The folder that a plain script runs in: its own on a person's machine; in a pod, one with a copy of the code.
+"""The working directory of a plain script: on a user's machine its own; in a pod, one with a copy of the code.
 
-A pod's code is mounted read-only. The first worker's folder is FILES in the output directory, so that what the script
-writes is kept with the claim, and found again after a restart. Every other worker has a folder in its pod.
+A pod's code is mounted read-only. The first worker's directory is FILES in the output directory, so that the script's
+files are kept with the claim, and found again after a restart. Every other worker has one in its pod.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from tfgpujob_trainer.reporting.log import say
 
 FILES: Final = "files"
 COPIED_BYTES: Final = 64 << 20
-"""Of code that is copied, the smallest files first. The others are links, so that large code costs nothing."""
+"""Limit on code that is copied, the smallest files first. The others are links, so that large code costs nothing."""
 LISTED: Final = 10_000
-"""Files and folders of the code that are looked at one by one; what is below any other folder is one link."""
+"""Files and folders of the code that are handled one by one; other folders become one link."""
 PLACED: Final = ".tfgpu-code"
-"""File in the folder: the names of what is there of the code."""
+"""File in the directory: the names of the code's files in it."""
 _PLACED_AT: Final = 315532800
-"""1980-01-01, the time of each file of the code: one that the script has written since has another."""
+"""1980-01-01, the time of each file of the code: a file that the script has written since has another."""
 _SHOWN: Final = 8
 
 
 def enter(settings: TrainerConfig, env: Environment) -> Environment:
-    """Go to the folder that the script runs in; the environment in which that is the code's.
+    """Change to the directory of the script; returns the environment in which it is the code's.
 
-    Workers that train in step come here before any of them runs the script: each finds what the first one wrote before.
+    Workers that train in step call this before any of them runs the script: each finds the files that the first one
+    wrote before.
     """
     code, first = env.code_directory, Path(settings.output.directory, FILES)
     if code != CODE_DIRECTORY and os.access(code, os.W_OK):
@@ -50,7 +51,7 @@ def enter(settings: TrainerConfig, env: Environment) -> Environment:
     if not (env.is_chief or env.serves or env.is_evaluator):
         adopt(first, folder)
     place(code, folder)
-    # A module that Python compiled would be taken for that of changed code: all files have the same time.
+    # Python would use compiled modules of changed code, because all files have the same time.
     sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
     sys.path[:] = [str(folder) if entry == str(code) else entry for entry in sys.path]
     if Path.cwd().is_relative_to(code):  # unless the job names another folder to work in
@@ -70,7 +71,7 @@ def share_the_firsts(settings: TrainerConfig, env: Environment) -> None:
 
 
 def kept(output: Output) -> str:
-    """What becomes of the files that the script writes on the first worker."""
+    """What happens to the files that the script writes on the first worker."""
     if output.claim is not None:
         return f"what it writes there stays in the claim {output.claim}"
     if output.store is not None:
@@ -80,7 +81,7 @@ def kept(output: Output) -> str:
 
 
 def copy_to_store(settings: TrainerConfig, env: Environment) -> None:
-    """What the script has written on the first worker, to the object store of the job if there is one."""
+    """Copy the script's files on the first worker to the job's object store, if there is one."""
     store = object_store(settings.output.store, say)
     if store is not None and _is_firsts(env):
         for name in written(env.code_directory):
@@ -88,7 +89,7 @@ def copy_to_store(settings: TrainerConfig, env: Environment) -> None:
 
 
 def say_what_is_left(settings: TrainerConfig, env: Environment) -> None:
-    """At the end of the script, on the first worker: what it has written."""
+    """At the end of the script, on the first worker: log the files that it has written."""
     folder = env.code_directory
     if not _is_firsts(env):
         return
@@ -103,13 +104,13 @@ def _is_firsts(env: Environment) -> bool:
 
 
 def _scratch(output: str, env: Environment) -> Path:
-    """A folder that a process finds again when it is started again in its pod."""
+    """A folder that a process finds again after a restart in its pod."""
     number = zlib.crc32(f"{env.job_uid}{output}".encode())
     return Path(tempfile.gettempdir(), f"tfgpu-{FILES}-{number:08x}-{env.name}")
 
 
 def place(code: Path, folder: Path) -> None:
-    """Put the code's files there. They replace those of the code before, and nothing that the script has written."""
+    """Put the code's files there. They replace those of earlier code, and no file that the script has written."""
     folder.mkdir(parents=True, exist_ok=True)
     before = _placed(folder)
     folders, found = _look(code, folder)
@@ -130,7 +131,7 @@ def place(code: Path, folder: Path) -> None:
 
 
 def adopt(first: Path, folder: Path) -> None:
-    """Copy what the script wrote on the first worker before, as far as this one sees it."""
+    """Copy what the script wrote on the first worker before, as far as this worker sees it."""
     for name in _of_script(first):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         beside = _beside(folder / name)
@@ -140,7 +141,7 @@ def adopt(first: Path, folder: Path) -> None:
 
 
 def written(folder: Path) -> list[str]:
-    """The files that the script wrote, and the folders with nothing but such files, by their names in the folder."""
+    """The files that the script wrote, and folders with only such files, by their names in the directory."""
     placed = {name.split("/")[0] for name in _placed(folder)}
     tops: dict[str, None] = {}
     for name in _of_script(folder):
@@ -160,7 +161,7 @@ def _of_script(folder: Path) -> Iterator[str]:
 
 
 def _look(code: Path, folder: Path) -> tuple[list[str], dict[str, float]]:
-    """The code's folders, and its files with their sizes; a folder that is not looked into is a file without end."""
+    """The code's folders, and its files with their sizes; a folder that is not read is a file of infinite size."""
     folders: list[str] = []
     found: dict[str, float] = {}
     seen, left = {_identity(folder)}, deque([""])
@@ -214,7 +215,7 @@ def _beside(path: Path) -> Path:
 
 
 def _is_of_code(path: Path, code: Path | None = None) -> bool:
-    """Whether a file of which the name was placed there is what was placed, and not what the script has written."""
+    """True if a file whose name was placed there is the placed one, and not one that the script has written."""
     try:
         if path.is_symlink():
             return code is None or path.readlink().is_relative_to(code)

@@ -1,6 +1,6 @@
-"""The process of a program with a training loop of its own: its folder, its devices, and errors with their cause.
+"""The process of a program with its own training loop: its working directory, its devices, and errors with their cause.
 
-Nothing of TensorFlow or Keras is taken over. What the program builds, it builds from TF_CONFIG, as anywhere else.
+TensorFlow and Keras are unchanged. The program builds everything from TF_CONFIG, as anywhere else.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _print(_kind: type[BaseException], error: BaseException, _traceback: Traceba
 
 
 def _serve(env: Environment, path: Path) -> NoReturn:
-    """TensorFlow's server in the place of a program that starts none: its chief would wait for it for ever."""
+    """TensorFlow's server for a program that starts none: its chief would wait for it forever."""
     stop = StopFlag()
     with listening(env.name):
         address = start_server(json.loads(os.environ[_TF_CONFIG]))
@@ -91,7 +91,7 @@ def _serve(env: Environment, path: Path) -> NoReturn:
 
 @contextmanager
 def _tf_config_is_the_jobs(path: Path) -> Iterator[None]:
-    """Raises ConfigError where the program sets another TF_CONFIG: its workers would wait for some that don't exist."""
+    """Raises ConfigError if the program sets another TF_CONFIG: its workers would wait for some that don't exist."""
     environ = type(os.environ)
     original, jobs = environ.__setitem__, os.environ.get(_TF_CONFIG)
 

@@ -1,4 +1,4 @@
-"""Where in the script, or in a module beside it, a call stands."""
+"""The line of a call in the script, or in a module beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOT_THE_SCRIPTS = {"site-packages", "dist-packages", Path(__file__).parents[1]}
 
 
 def place_in(path: Path) -> str:
-    """` at train.py:12`: the innermost line on the way here of the script, or of a module beside it."""
+    """` at train.py:12`: the innermost stack frame in the script, or in a module beside it."""
     for frame, line in walk_stack(sys._getframe()):  # noqa: SLF001
         file = Path(frame.f_code.co_filename)
         if file.is_relative_to(path.parent) and not _NOT_THE_SCRIPTS.intersection((*file.parents, *file.parts)):

@@ -1,4 +1,4 @@
-"""Batches that a script makes in Python: a PyDataset, read by index, and a generator, which only goes on.
+"""Batches that a script makes in Python: a PyDataset, read by index, and a generator, which only moves forward.
 
 Every worker makes all of them and keeps its share of the rows, so they must be the same everywhere.
 """
@@ -43,7 +43,9 @@ def py_batches(
 
 
 def generator_batches(generator: Iterator[Any], split: str, *, steps: int | None, trains: bool) -> Batches:
-    """The batches of a generator. What is not trained on is kept in memory, since it is read more than once."""
+    """The batches of a generator. If they are not trained on, they are kept in memory, because they are read more than
+    once.
+    """
     if not trains:
         kept = [_rows(batch, split) for batch in islice(generator, steps)]
         return _kept(kept, split)
@@ -102,7 +104,7 @@ class _PyDataset:
         yield from self._made(indices)
 
     def pass_over(self, batches: int) -> None:
-        """Call on_epoch_end() as often as Keras has by the end of so many batches."""
+        """Call on_epoch_end() as often as Keras has by the end of this many batches."""
         if length := self._dataset.num_batches:
             self._end_epochs_before(batches // length)
 
@@ -145,7 +147,7 @@ class _Generator:
             yield _rows(batch, self._split)
 
     def pass_over(self, batches: int) -> None:
-        """Make so many batches in all, those that nobody reads included."""
+        """Make this many batches in all, including those that are not read."""
         for _ in islice(self._batches, max(0, batches - self._taken)):
             self._taken += 1
 
@@ -161,7 +163,7 @@ def _kept(batches: Sequence[Rows], split: str) -> Batches:
 
 
 def _specs(batches: Sequence[Rows]) -> Any:
-    """What the batches have in common; None for every dimension in which they differ, and for the number of rows."""
+    """What the batches have in common; None for every dimension that differs, and for the number of rows."""
 
     def spec(*arrays: np.ndarray) -> Any:
         shapes = zip(*(array.shape[1:] for array in arrays), strict=True)
@@ -171,7 +173,7 @@ def _specs(batches: Sequence[Rows]) -> Any:
 
 
 def _rows(batch: Any, split: str) -> Rows:
-    """A batch as Keras takes it: x, (x, y) or (x, y, sample_weight)."""
+    """A batch in Keras' forms: x, (x, y) or (x, y, sample_weight)."""
     rows: Rows = tf.nest.map_structure(as_keras_has_it, tuple(part for part in parts(batch) if part is not None))
     for array in leaves(rows):
         if array.dtype.kind not in "biufO" or array.ndim == 0:

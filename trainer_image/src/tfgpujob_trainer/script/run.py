@@ -1,4 +1,4 @@
-"""Runs a plain script as __main__ on every worker, inside the strategy's scope, with Keras' own training taken over."""
+"""Runs a plain script as __main__ on every worker, inside the strategy's scope, with Keras' own training replaced."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 _STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy")
 _HERE = "localhost:2222"
 _OUTSIDE_OF_A_STEP = "'NoneType' object has no attribute 'merge_call'"
-"""What Keras' optimizers say where a script on several workers applies gradients itself."""
+"""The error of Keras' optimizers when a script on several workers applies gradients itself."""
 _RELATIVE = "attempted relative import with no known parent package"
 _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
 _WORDS = {
@@ -80,7 +80,7 @@ def run_script(
     heartbeat: Heartbeat,
     stop: StopFlag,
 ) -> Outcome:
-    """Run the script to its end; says how it ended. Exceptions of the script pass through."""
+    """Run the script to its end; returns how it ended. Exceptions of the script pass through."""
     takeover = Takeover(path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop)
     say(f"{path.name} runs as it is, {_where(env)}; fit(), evaluate() and predict() are the trainer's")
     try:
@@ -121,7 +121,7 @@ def run_with(
 
 
 def run_program(path: Path, settings: TrainerConfig, replaced: Iterable[Any], end: JobEnd) -> Outcome | None:
-    """Run the script to its end, with these replacements; how it ended if that was before."""
+    """Run the script to its end, with these replacements; returns how it ended if that was before."""
     at_exit = AtExit()
     try:
         with ExitStack() as stack:
@@ -178,7 +178,7 @@ def _run(path: Path) -> None:
 
 
 def _said_of_arguments(error: SystemExit) -> str | None:
-    """What argparse, click, absl or docopt finds wrong with the arguments: they print it, and then end the program."""
+    """The error of argparse, click, absl or docopt about the arguments: they print it, and then end the program."""
     if _is_a(error, "docopt.DocoptExit"):
         return str(error)
     caught = [error.__context__]
@@ -197,14 +197,14 @@ def _said_of_arguments(error: SystemExit) -> str | None:
 
 
 def _is_a(error: Any, name: str) -> bool:
-    """Whether it is an instance of a class of a package that may not be there."""
+    """True for an instance of a class of a package that may not be installed."""
     return any(f"{kind.__module__}.{kind.__qualname__}" == name for kind in type(error).__mro__)
 
 
 def replacements(
     path: Path, takeover: Takeover, scope: JobScope, heartbeat: Heartbeat, env: Environment, *, end: JobEnd
 ) -> Iterator[Any]:
-    """What the script finds in place of Keras' and TensorFlow's own."""
+    """Replacements for Keras' and TensorFlow's own functions."""
     for name, function in calls(takeover).items():
         own = with_place(path, function, getattr(keras.Model, name), scope, heartbeat, end=end)
         yield mock.patch.object(keras.Model, name, own)
@@ -251,13 +251,13 @@ def as_the_chief(tf_config: str) -> str:
 def with_place(
     path: Path, function: Callable[..., Any], original: Any, scope: JobScope, heartbeat: Heartbeat, *, end: JobEnd
 ) -> Callable[..., Any]:
-    """`function` with errors that speak of the script and name its line. Raises JobEndError for those that end it."""
+    """`function` with errors that refer to the script and its line. Raises JobEndError for those that end it."""
 
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         end.check()
         if threading.current_thread() is not threading.main_thread():
-            # Where nobody may ever ask for it: the rest of the script goes on.
+            # Its result may never be read: the rest of the script continues.
             raise _of_script(_in_a_thread(original.__name__), path)
         try:
             with scope.left():
@@ -298,7 +298,7 @@ def _in_words_of_scripts(text: str) -> str:
 
 
 def _the_jobs(name: str, original: Any, strategy: tf.distribute.Strategy) -> Any:
-    """A class that gives the job's strategy, whatever it is called with, and of which that is an instance."""
+    """A class that returns the job's strategy for any arguments, and of which that is an instance."""
 
     class TheJobs(type(original)):  # type: ignore[misc]
         def __instancecheck__(cls, instance: Any) -> bool:

@@ -1,4 +1,4 @@
-"""model.save() and its like in a script: each worker saves where the script says, and some of them share that place."""
+"""model.save() and similar functions in a script: each worker saves to the script's path, which several may share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfgpujob_trainer.script.takeover import Takeover
 
 
 def saving(original: Callable[..., Any], takeover: Takeover, scope: JobScope, *, is_chief: bool) -> Callable[..., Any]:
-    """Each worker saves where the script says, in one go: they may share the place, and all have the same weights."""
+    """Each worker saves to the script's path, atomically: they may share it, and all have the same weights."""
 
     @wraps(original)
     def save(model: keras.Model, filepath: Any, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,9 @@ def places_of(function: Callable[..., Any]) -> list[Any]:
 
 @contextmanager
 def shared_folders() -> Iterator[None]:
-    """Keras' callbacks make the folder that they save in, unless it is there: another worker may do so in between."""
+    """Keras' callbacks create the folder that they save to, unless it exists: another worker may create it in
+    between.
+    """
     remote = file_utils.makedirs
 
     def makedirs(path: str) -> None:
@@ -59,7 +61,7 @@ def shared_folders() -> Iterator[None]:
 
 
 def publish(made: Path, path: Path, *, is_chief: bool) -> None:
-    """Put what was saved where the script says; a folder that another worker has put there has the same in it."""
+    """Move what was saved to the script's path; a folder that another worker has put there has the same content."""
     if made.is_dir() and (is_chief or not path.exists()):
         try:
             made.replace(path)

@@ -15,7 +15,9 @@ from tfgpujob_trainer.reporting.log import say
 
 
 class JobScope:
-    """Entered for the whole script. In it, reading a variable may be a collective, which only one worker would make."""
+    """Entered for the whole script. Inside it, reading a variable may be a collective, which only one worker would
+    call.
+    """
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self.strategy = strategy
@@ -52,7 +54,7 @@ class JobScope:
 
 
 def _device() -> tuple[str, Any]:
-    """The device that tf.device() has set, and the object by which TensorFlow knows whether scopes are nested."""
+    """The device of tf.device(), and the object by which TensorFlow checks whether scopes are nested."""
     found = context.context()
     return found.device_name, found.device_spec
 
@@ -63,7 +65,7 @@ def _set_device(device: tuple[str, Any]) -> None:
 
 @contextmanager
 def sessions_cleared_outside(scope: JobScope) -> Iterator[None]:
-    """keras.backend.clear_session() puts a new default graph in the place of the one that knows of the scope."""
+    """keras.backend.clear_session() replaces the default graph, which has the scope, by a new one."""
     # Not tf.compat.v1.reset_default_graph, which an import of tensorflow.compat.v1 puts back.
     graphs = ops._default_graph_stack  # noqa: SLF001 (TensorFlow is pinned)
     original = graphs.reset

@@ -1,7 +1,7 @@
-"""Which layers a fit() trains: those that were trainable in the first one since compile(), as in Keras.
+"""The layers that a fit() trains: those that were trainable in the first one since compile(), as in Keras.
 
-Keras makes the function of its step in the first fit(), and forgets it in compile(). So a layer that is frozen or set
-free in between, without compile(), is trained as before.
+Keras builds its step function in the first fit(), and drops it in compile(). So a layer that is frozen or unfrozen in
+between, without compile(), is trained as before.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _CHANGED = (
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """In the place of Keras' own function, which nobody calls."""
+    """Replaces Keras' own function, which is not called."""
 
     layers: bytes
     variables: bytes
 
     def fits(self, other: _Trained) -> bool:
-        """Whether they are of as many layers and variables."""
+        """True if both have as many layers and variables."""
         return (len(self.layers), len(self.variables)) == (len(other.layers), len(other.variables))
 
 
 @contextmanager
 def trained_as_at_first(model: keras.Model) -> Iterator[None]:
-    """Let the layers be trainable that were so in the model's first fit() since it was compiled; say it."""
+    """Set the layers' trainable flags to those of the model's first fit() since it was compiled; log it."""
     before, at_first = _found(model), model.train_function
     other = isinstance(at_first, _Trained) and at_first != before and at_first.fits(before)
     if not other:
@@ -49,7 +49,7 @@ def trained_as_at_first(model: keras.Model) -> Iterator[None]:
 
 
 def remember_trained(model: keras.Model) -> None:
-    """What is trainable in a fit(), as soon as the model is built."""
+    """Record what is trainable in a fit(), as soon as the model is built."""
     if model.train_function is None:
         model.train_function = _found(model)
 

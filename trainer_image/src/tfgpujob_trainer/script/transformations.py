@@ -1,4 +1,4 @@
-"""The transformations of a tf.data.Dataset that can be done again, on inputs with another order."""
+"""The transformations of a tf.data.Dataset that can be repeated on inputs with another order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERLEAVES = ("_InterleaveDataset", "_ParallelInterleaveDataset", "ParallelInte
 """The last is that of tf.data.experimental.parallel_interleave(), which make_csv_dataset() uses."""
 
 GROUPS = ("_GroupByWindowDataset",)
-"""In whose batches the place of those with fewer rows follows from the order."""
+"""Datasets with batches in which the position of smaller ones depends on the order."""
 
 # The fields of TensorFlow's datasets are private: it is pinned, and the tests go through each of these.
 # ruff: noqa: SLF001
@@ -69,4 +69,4 @@ AGAIN: dict[str, Callable[[Any, list[Any]], Any]] = {
         ),
     ),
 }
-"""By the name of its class: what makes the like of a dataset from the inputs that it is to have."""
+"""By class name: a function that builds a similar dataset from other inputs."""

@@ -31,7 +31,7 @@ _AUTO = "_jit_is_auto"
 
 
 def jitted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` of a replica, compiled; anew for each replica that is traced, since each has variables of its own."""
+    """`function` of a replica, compiled separately for each traced replica, because each has variables of its own."""
 
     def compiled(*args: Any) -> Any:
         return tf.function(function, jit_compile=True, autograph=False)(*args)
@@ -42,7 +42,8 @@ def jitted(function: Callable[..., Any]) -> Callable[..., Any]:
 def jitted_update(strategy: tf.distribute.Strategy, update: Callable[..., Any]) -> Callable[..., Any]:
     """`update` of a replica, compiled, if this worker has no other one, which would have variables of its own.
 
-    It runs in the context of all replicas: there Keras' optimizer has nobody to wait for, which XLA could not compile.
+    It runs in the context of all replicas: there Keras' optimizer waits for no other replica, which XLA could not
+    compile.
     """
     if len(strategy.extended.worker_devices) > 1:
         return update
@@ -65,9 +66,9 @@ def _without_merge_calls(extended: Any) -> Iterator[None]:
 
 
 def wanted(setting: str | None, strategy: tf.distribute.Strategy, model: keras.Model) -> bool:
-    """Whether XLA compiles the step: as the job says, or else where Keras' own fit() does, on GPUs.
+    """True if XLA compiles the step: by the job's setting, or else as in Keras' own fit(), on GPUs.
 
-    On CPUs a step takes longer with it. XLA lacks some deterministic operations, so Keras leaves it out there.
+    On CPUs a step takes longer with it. XLA lacks some deterministic operations, so Keras does without it then.
     """
     if setting is not None:
         return setting == "replica"
@@ -77,7 +78,7 @@ def wanted(setting: str | None, strategy: tf.distribute.Strategy, model: keras.M
 
 
 def remember_auto() -> None:
-    """Have a model know that compile() was left to decide on XLA, which under a strategy, such as ours, it never takes.
+    """Record that compile() left XLA to Keras, which never uses it under a strategy.
 
     A private name of the pinned Keras; a test fails when it is gone.
     """
@@ -122,7 +123,7 @@ def jitted_notes(model: keras.Model, strategy: str) -> list[str]:
 
 
 class WithXla:
-    """A step that XLA compiles; unless it `must`, the `plain` one takes its place where XLA lacks an operation."""
+    """A step that XLA compiles; if XLA lacks an operation, the `plain` one replaces it, unless it `must`."""
 
     def __init__(self, model: keras.Model, compiled: Step, plain: Step, *, must: bool) -> None:
         self._model, self.step, self._plain, self._must = model, compiled, plain, must

@@ -1,8 +1,8 @@
 """State that layers of the model's author keep: counters, sums, running maxima, moving averages.
 
-Each replica changes it by its own rows. What one device would make of all rows is found before the first step
-(step/trial.py): the change by some rows is held against those by their halves. What is neither alike, their mean, their
-largest or smallest nor their sum is refused: replicas could only guess.
+Each replica changes it by its own rows. Before the first step it is found what one device would compute from all rows
+(step/trial.py): the change by some rows is compared with those by their halves. State that is neither equal, nor their
+mean, maximum, minimum or sum is refused.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tfgpujob_trainer.model.variables import plain_variables
 from tfgpujob_trainer.step.trial import Seen, State, each_of, wide
 
 _KINDS = ("alike", "mean", "largest", "smallest", "sum")
-"""What one device's value is of the replicas'. The first that fits: what is alike fits others too."""
+"""Relation of one device's value to the replicas'. The first that fits: equal values fit others too."""
 _ALIKE = 1e-3
-"""Of itself, by how much what should be alike may differ, since it was rounded."""
+"""Relative difference that equal values may have after rounding."""
 _UNLIKE = re.compile(r"replicas have changed (\S++) in different ways")
 _FIX = (
     "let it be a mean, a sum, a maximum or a minimum over rows, or the same whatever the rows are; add_weight(..., "
@@ -33,7 +33,7 @@ _FIX = (
 
 
 class LayerStates:
-    """Of one model under one strategy; none until some are found."""
+    """The states of one model under one strategy; none until some are found."""
 
     def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model) -> None:
         self._model, self._replicas = model, strategy.num_replicas_in_sync
@@ -77,7 +77,7 @@ class LayerStates:
         return [state.path for state, kind in self._states if kind != "alike"]
 
     def before(self) -> list[Any]:
-        """Their values when a step begins."""
+        """Their values at the start of a step."""
         return [tf.convert_to_tensor(state.value) for state, _ in self._states]
 
     def message(self, before: list[Any], rows: Any) -> list[Any]:
@@ -85,7 +85,7 @@ class LayerStates:
         message = [tf.cast(rows, tf.int64)] if self._states else []
         for (state, kind), old in zip(self._states, before, strict=True):
             value = wide(tf.convert_to_tensor(state.value))
-            if kind in ("mean", "sum"):  # of the change, so that what isn't changed keeps its bits
+            if kind in ("mean", "sum"):  # sum the change, so that unchanged values keep their bits
                 change = value - wide(old)
                 shared = change * tf.cast(rows, value.dtype) if kind == "mean" else change
                 message.append(tf.where(rows > 0, shared, tf.zeros_like(shared)))
@@ -94,7 +94,7 @@ class LayerStates:
         return message
 
     def assign(self, before: list[Any], summed: list[Any]) -> None:
-        """Give every replica what one device would have after the rows of all."""
+        """Set on every replica what one device would have after the rows of all."""
         for (state, kind), old, value in zip(self._states, before, summed[1:], strict=True):
             if kind == "alike":
                 off = tf.cast(tf.reduce_max(tf.abs(value - value[0])), tf.float64)
@@ -117,7 +117,9 @@ class LayerStates:
 
 @contextmanager
 def unlike_states() -> Iterator[None]:
-    """Says in one line what replicas have changed in different ways, though it was alike in the experiment."""
+    """An error, in one line, about state that replicas have changed differently although it was equal in the
+    experiment.
+    """
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
@@ -130,7 +132,7 @@ def unlike_states() -> Iterator[None]:
 
 
 def states_of_author(model: keras.Model) -> list[Any]:
-    """What layers that are none of Keras' keep beside what is trained."""
+    """Variables of layers outside Keras that are not trained."""
     metrics = {id(v) for v in model.metrics_variables}
     layers = [layer for layer in model._flatten_layers() if is_of_author(layer)]  # noqa: SLF001
     own = [v for layer in layers for v in layer._non_trainable_variables if id(v) not in metrics]  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Sparse gradients as one device would have them, which Keras' optimizers can tell from any other sum.
+"""Sparse gradients as on one device, from which Keras' optimizers would distinguish any other sum.
 
 A table's gradient has a slice for each index that was looked up, and Adam squares slice by slice: two slices of one
 index are not their sum. Indices that come with the rows of a batch have slices of their own on each replica, which
@@ -56,7 +56,7 @@ def joined(gradient: Any) -> Any:
 
 
 def depends_on_values(tensor: Any, inputs: Iterable[Any]) -> bool:
-    """Whether what is in one of these inputs decides what is in the tensor; their shapes may."""
+    """True if the values of one of these inputs determine the values of the tensor; their shapes may."""
     wanted, seen, left = {one.ref() for one in inputs}, set(), [tensor]
     while left:
         one = left.pop()
@@ -117,12 +117,12 @@ class Lookups:
         self.note(found, sizes(count), sizes(count // 2))
 
     def note(self, lookups: Sequence[Lookup], sizes: Sequence[int], of_half: Sequence[int]) -> None:
-        """Remember which of these lookups have as many slices for half of the rows."""
+        """Record which of these lookups have as many slices for half of the rows."""
         for (key, by_values), whole, half in zip(lookups, sizes, of_half, strict=True):
             self._shared.setdefault(key, []).append(int(whole) == int(half) and not by_values)
 
     def compare(self, gradients: Sequence[Sequence[Any]]) -> None:
-        """Remember which variables have slices of the same lookups, in the same order, in all groups."""
+        """Record which variables have slices of the same lookups, in the same order, in all groups."""
         for variable, of_groups in enumerate(zip(*gradients, strict=True)):
             found = [one for one in of_groups if one is not None]
             if not all(isinstance(one, tf.IndexedSlices) for one in found):

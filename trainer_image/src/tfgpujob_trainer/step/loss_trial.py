@@ -1,4 +1,6 @@
-"""The loss of some rows and its gradient as Keras computes them, held against those of two halves as replicas do."""
+"""The loss of some rows and its gradient as Keras computes them, compared with those of two halves as replicas compute
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from tfgpujob_trainer.step.trial import Numbers, Seen, Trial, near, projected, u
 
 _GRADIENT = "gradient"
 _MEAN, _SUM = 0.5, 1.0
-"""What the sum of the halves is multiplied by to be that of the whole."""
+"""Factor from the sum of the halves to the value of the whole."""
 
 
 class LossTrial(Trial):
-    """Of a model's forward and backward pass, or of its forward pass in an evaluation."""
+    """Trial of a model's forward and backward pass, or of its forward pass in an evaluation."""
 
     def __init__(
         self,
@@ -36,13 +38,13 @@ class LossTrial(Trial):
     ) -> None:
         self.training, self._model, self._loss, self._weigh = training, model, loss, weigh
         self._kinds: dict[str, list[float]] = {}
-        """Of what is one number for a batch, as far as is known."""
+        """Possible kinds of each value that is one number for a batch."""
         self._said = False
         super().__init__(strategy, all_reduce, places, partial(self._compute, True), partial(self._compute, False))
         self.watch({id(v.value) for v in (*model.trainable_variables, *model.metrics_variables)})
 
     def sums(self, found: Sequence[Seen]) -> list[str]:
-        """Find out which numbers are sums over rows, and not means; says so of those that it had not known."""
+        """Find out which numbers are sums over rows, and not means; returns log lines about those that were unknown."""
         known, dtype = self._loss.sums[self.training], self._model.compute_dtype
         for name, kinds in self._kinds.items():
             fitting = [kind for kind in kinds if all(_follows(name, kind, seen, dtype) for seen in found)]

@@ -1,6 +1,6 @@
-"""A replica that has no rows of a batch: it computes the batch's first row, and nothing of what it finds counts.
+"""A replica without rows of a batch: it computes the batch's first row, with weight zero.
 
-So it makes the collectives that the others make, and no layer and no loss ever sees a batch without rows.
+So it makes the same collectives as the others, and no layer or loss ever sees an empty batch.
 """
 
 from __future__ import annotations

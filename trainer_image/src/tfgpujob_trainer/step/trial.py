@@ -1,11 +1,12 @@
-"""A step held against itself before it trains: some rows as a whole, and as two halves.
+"""A step compared with itself before it trains: some rows as a whole, and as two halves.
 
-Replicas, and micro-batches, compute their own rows. What one device would compute follows from that for means, sums and
-extremes over rows, and not for what couples rows. So the same rows are computed in both ways, from the same values of
-every variable that the step reads or changes, all of which are put back, and with the same random numbers for each row.
+Replicas, and micro-batches, compute their own rows. The result of one device follows from theirs for means, sums and
+extremes over rows, but not for values that couple rows. So the same rows are computed in both ways, from the same
+values of every variable that the step reads or changes, all of which are restored, and with the same random numbers for
+each row.
 
-That is done at several places of the data, and with several values: those of the first step, those that it leaves, and
-all of them moved a little. What is zero at first, such as the weight of a loss, hides what it is multiplied by.
+That is done at several places of the data, and with several values: those of the first step, those after it, and all of
+them moved a little. A value that is zero at first, such as the weight of a loss, hides what it is multiplied by.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from tfgpujob_trainer.model.variables import local_value, traced_variables, whol
 from tfgpujob_trainer.step.allreduce import AllReduce
 
 ROWS = 8
-"""How many rows are computed: two halves of four."""
+"""Rows of a trial: two halves of four."""
 _EXACT = {"float64": 1e-9, "float32": 1e-4}
 _ROUNDED = 0.05
-"""By what part of itself a number of these types, and of others, may differ because it was rounded. Libraries compute 8
-rows otherwise than 4, and many layers add that up."""
+"""Relative rounding error of numbers of these types, and of others. Libraries compute 8 rows otherwise than 4, and many
+layers add that up."""
 _OF_GRADIENTS = 10
-"""How many times as much in a gradient."""
+"""Its multiple for gradients."""
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "RngReadAndSkip")
 """Operations on a variable that leave it, and a generator's, of which each replica has its own."""
 _BY_SEED = (
@@ -52,10 +53,10 @@ _BY_ITSELF: dict[str, Callable[..., Any]] = {
         shape, seed, minval, maxval, dtype=tf.convert_to_tensor(minval).dtype
     ),
 }
-"""What draws numbers that follow from a seed, and what does in the place of that which has none."""
+"""Functions that draw numbers from a seed, and those that replace functions without one."""
 
 Numbers = Mapping[str, Any]
-"""What rows make of a step, by name: tensors of known shapes."""
+"""The results of rows in a step, by name: tensors of known shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was found once: of all rows, and of both halves."""
+    """The results of one trial: of all rows, and of both halves."""
 
     whole: Mapping[str, np.ndarray]
     halves: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
@@ -78,7 +79,7 @@ class Seen:
 
 
 class Trial:
-    """Of one step of a model: `whole` and `half` compute rows in a replica, and apply nothing."""
+    """A trial of one step of a model: `whole` and `half` compute rows in a replica, and apply nothing."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Trial:
         """`places`: rows of several places of the data; those unlike the first are left out."""
         self._strategy, self._all_reduce, self._replicas = strategy, all_reduce, strategy.num_replicas_in_sync
         self.rows = len(tf.nest.flatten(places[0])[0]) // 2 * 2 or 1
-        """With one row there is nothing to hold it against."""
+        """A single row can't be compared."""
         cut = [tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[: self.rows]), one) for one in places]
         self._places = [place for place in cut if _kinds(place) == _kinds(cut[0])]
         draws = _Draws()
@@ -100,17 +101,17 @@ class Trial:
             self._half = self._traced(half or whole, draws, *self._halves(cut[0]))
         traces = [trace for trace, _ in (self._whole, self._half)]
         self.variables = list({id(v): v for trace in traces for v in traced_variables(trace)}.values())
-        """What the step reads or changes: each replica's own, where they have one."""
+        """Variables that the step reads or changes: each replica's own, where they have one."""
         self.changed = _changed(traces)
-        """The `id` of what it may change; of the whole, where replicas have a part each."""
+        """`id`s of those that it may change; of the whole variable, where replicas have a part each."""
         self.operations = " ".join(op.name for op in traces[0].graph.get_operations())
         self.draws = draws.for_rows
-        """Whether it draws random numbers for rows: those of replicas are others than those of one device."""
+        """Whether it draws random numbers for rows: those of replicas differ from those of one device."""
         self._watched: list[tf.Variable] = []
         self._values: list[np.ndarray] = []
 
     def __call__(self, states: Sequence[Any] = (), *, moves: bool = True) -> list[Seen]:
-        """What is found with the values of now; `moves`: and with those moved a little."""
+        """The results with the current values; `moves`: and with those moved a little."""
 
         def each() -> Any:
             found = [each_of(wide(tf.convert_to_tensor(state.value)), self._replicas) for state in states]
@@ -131,18 +132,18 @@ class Trial:
         return found
 
     def watch(self, known: set[int]) -> None:
-        """Remember the values of what the step reads that is none of these, such as the weight of a loss."""
+        """Remember the values of other variables that the step reads, such as the weight of a loss."""
         each = {id(whole_of(variable)): variable for variable in self.variables}
         self._watched = [variable for key, variable in each.items() if key not in known | self.changed]
         self.has_changed()
 
     def has_changed(self) -> bool:
-        """Whether one of these has another value than when this was asked last."""
+        """True if one of these has changed since the last call."""
         before, self._values = self._values, [variable.numpy() for variable in self._watched]
         return not all(np.array_equal(a, b) for a, b in zip(before, self._values, strict=False))
 
     def _seen(self, place: Any, at: list[Any], states: Sequence[Any], read: Any) -> tuple[Seen, list[Any]]:
-        """What rows of a place make of these values, and the values that they leave."""
+        """The results of a place's rows with these values, and the values after it."""
 
         def run(of: Any, *parts: Any) -> tuple[list[dict[str, np.ndarray]], list[np.ndarray]]:
             trace, names = of
@@ -167,7 +168,7 @@ class Trial:
         return Seen(whole, (first, second), [State(s, w[0], (h[0], h[1]), o[0]) for s, w, h, o in values]), following
 
     def _traced(self, compute: Callable[[Any], Numbers], draws: _Draws, *parts: Any) -> tuple[Any, list[str]]:
-        """A function of (rows, which half) for replicas of even and of odd numbers, and the names of what it gives."""
+        """A function of (rows, which half) for replicas of even and of odd numbers, and the names of its results."""
         names: list[str] = []
 
         def replica(*parts: Any) -> Any:
@@ -206,13 +207,15 @@ class Trial:
 
 
 def near(a: Any, b: Any, dtype: str) -> bool:
-    """Whether two numbers of a model that computes in this type are equal but for rounding. Those that are none are."""
+    """True if two numbers of a model that computes in this type are equal except for rounding. Numbers that are not
+    finite are.
+    """
     size = max(np.max(np.abs(a), initial=0.0), 1e-2)
     return bool(np.all(~np.isfinite(b) | (np.abs(np.asarray(a) - b) <= _EXACT.get(dtype, _ROUNDED) * size)))
 
 
 def projected(gradients: Sequence[Any]) -> Any:
-    """Of each gradient its product with fixed numbers, and its size: [gradients, 2].
+    """The product of each gradient with fixed numbers, and its size: [gradients, 2].
 
     Gradients that add up have products that do.
     """
@@ -221,7 +224,7 @@ def projected(gradients: Sequence[Any]) -> Any:
 
 
 def unlike(whole: Any, of_halves: Any, dtype: str) -> list[int]:
-    """Which gradients differ by more than rounding, by what `projected` made of them."""
+    """Indexes of the gradients that differ by more than rounding, by `projected`."""
     allowed = _OF_GRADIENTS * _EXACT.get(dtype, _ROUNDED) * np.max(whole[:, 1], initial=0.0)
     return [int(i) for i in np.flatnonzero(np.abs(whole[:, 0] - of_halves[:, 0]) > allowed)]
 
@@ -232,7 +235,7 @@ def each_of(value: Any, replicas: int) -> Any:
 
 
 def place_of_replica() -> int:
-    """In a replica: its number among all."""
+    """In a replica: its index among all."""
     return int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
 
 
@@ -275,7 +278,7 @@ class _Draws:
         return tf.slice(drawn, [length * self._halves[place], *[0] * (len(fixed) - 1)], fixed)
 
     def draw_by_seed(self, by_seed: Callable[..., Any], *args: Any, seed: int = 0, **more: Any) -> Any:
-        """The same of what draws by itself."""
+        """The same for functions without a seed."""
         number = len(self._lengths[place_of_replica()])
         return by_seed([number, seed], *args, **{k: v for k, v in more.items() if k not in ("seed2", "name")})
 

@@ -1,4 +1,4 @@
-"""What all sources of rows have in common."""
+"""The base of all sources of rows."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Source(ABC):
     batch_size: int | None = None
     """Rows of a batch, where the data come in batches."""
     even_batches = True
-    """Whether a batch has as many rows as its schedule says, and no fewer."""
+    """Whether every batch has as many rows as its schedule."""
     once = False
-    """Whether what has been read is gone: then nothing of an epoch is read before its first step asks for it, since the
-    epoch before may turn out to be the last."""
+    """Whether the data can be read only once: then nothing of an epoch is read before its first step needs it, because
+    the previous epoch may be the last."""
 
     @abstractmethod
     def head(self, count: int) -> Rows:
         """The first `count` rows, or fewer if there are no more."""
 
     def places(self, count: int) -> list[Rows]:
-        """So many rows of each of several places of the data, of those that can be read before the training."""
+        """`count` rows of each of several places of the data, of those that can be read before the training."""
         return [self.head(count)]
 
     def example(self) -> Any:

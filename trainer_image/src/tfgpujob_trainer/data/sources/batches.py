@@ -1,6 +1,6 @@
-"""Global batches as their author made them: every worker reads all of them, and keeps its share of each one's rows.
+"""Global batches of the author's: every worker reads all of them, and keeps its share of each one's rows.
 
-For what has batches and no rows: a batched tf.data.Dataset, a PyDataset, a generator of batches.
+For data with batches instead of rows: a batched tf.data.Dataset, a PyDataset, a generator of batches.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Extent:
 class Batches(Ordered):
     """Batches in an order of their own. `steps` of them are an epoch; without it, an epoch is one pass.
 
-    The next epoch goes on where the last one ended, and a pass begins when the one before it is through.
+    The next epoch continues where the last one ended, and a pass begins when the previous one has ended.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Batches(Ordered):
         pass_over: Callable[[int], None] = lambda _: None,
         once: bool = False,
     ) -> None:
-        """`head`: of data that should not be read before the training, the first rows.
+        """`head`: the first rows of data that should not be read before the training.
 
-        `pass_over` does to the data what making so many batches from the first one on does to them.
+        `pass_over` changes the data's state as if that many batches had been made from the first on.
         """
         self.once = once
         self._read, self._specs, self._split, self._same = read, specs, split, same_everywhere
@@ -80,8 +80,8 @@ class Batches(Ordered):
         self.first_epoch = 0
         """The one that begins where the data do, as the first epoch of each fit() does."""
         self._seed: int | None = None
-        """Of the order in which `batch` was asked last."""
-        # Of the number of rows, as of every other dimension, a step knows as much as the data say of all batches.
+        """Seed of the order in which `batch` was last called."""
+        # A step knows the number of rows, as every other dimension, only if the data have it for all batches.
         self.even_batches = all(spec.shape[0] is not None for spec in leaves(specs))
 
     def head(self, count: int) -> Rows:
@@ -116,7 +116,7 @@ class Batches(Ordered):
         return [f"{kind(spec.dtype)}{list(spec.shape[1:])}" for spec in leaves(self._specs)]
 
     def fingerprint(self) -> str:
-        """Of the first rows too, unless they are drawn by each worker for itself."""
+        """Includes the first rows, unless each worker draws them for itself."""
         return super().fingerprint() if self._same else f"{self.rows}{self.signature()}"
 
     def check(self, replicas: int) -> None:
@@ -183,7 +183,7 @@ def shared(rows: Rows, replicas: int, split: str = "train") -> int:
 
 
 def _spread(rows: Rows, count: int) -> Rows:
-    """So many rows of a batch, from its first one to its last."""
+    """`count` rows of a batch, evenly spaced from the first to the last."""
     spread: Rows = tf.nest.map_structure(lambda a: a[np.linspace(0, len(a) - 1, count).astype(int)], rows)
     return spread
 

@@ -1,4 +1,4 @@
-"""Caches in memory or on disk. They stand before shuffling and augmentation, so each row is read and parsed once."""
+"""Caches in memory or on disk, before shuffling and augmentation, so each row is read and parsed once."""
 
 from __future__ import annotations
 
@@ -110,13 +110,13 @@ def _space(kind: str, rows: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def remove_caches() -> None:
-    """Give back the room of this process's caches, before it ends."""
+    """Delete this process's caches before it ends."""
     if _directory.cache_info().currsize:
         shutil.rmtree(_directory(), ignore_errors=True)
 
 
 def new_place() -> str:
-    """A file name that nothing has, in the folder of this process's caches."""
+    """An unused file name in the folder of this process's caches."""
     return str(Path(tempfile.mkdtemp(dir=_directory())) / "kept")
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 
 def elements(dataset: Any) -> Iterator[Any]:
-    """The dataset's elements as NumPy has them; who has read the last one does not wait for the pipeline to end.
+    """The dataset's elements in NumPy; after the last one the reader does not wait for the pipeline to end.
 
     tf.data ends a pipeline by cancelling the thread that tunes it, which may overlook that and then sleeps until it
     would have tuned again: for about as long as it has run, up to a minute. (`Model::OptimizeLoop` is woken before its
-    CancellationManager says that it is cancelled.) So another thread lets go of it.
+    CancellationManager says that it is cancelled.) So another thread releases it.
     """
     held = [dataset.as_numpy_iterator()]
     try:

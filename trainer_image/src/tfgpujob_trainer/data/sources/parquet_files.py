@@ -1,6 +1,6 @@
 """Parquet files, of which only the columns that are asked for are read.
 
-By the package pyarrow, which the trainer does without until somebody names such files.
+With the package pyarrow, which the trainer imports only for such files.
 """
 
 from __future__ import annotations

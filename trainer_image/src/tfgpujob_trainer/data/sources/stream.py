@@ -33,7 +33,7 @@ _READ_ALL = (
 )
 _CHUNK = 256
 _RANDOM_OPS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial", "Assign")
-"""Those with a state; a Keras layer that draws assigns its seed."""
+"""Operations with a state; a Keras layer that draws assigns its seed."""
 
 
 class Stream(Ordered):

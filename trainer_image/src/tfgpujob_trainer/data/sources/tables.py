@@ -23,7 +23,7 @@ class Format:
 
     name: str
     header: Callable[[Sequence[str], str], Mapping[str, bool]]
-    """Of these files of a split: the names of all columns, and whether the file itself says that it is text."""
+    """For these files of a split: the names of all columns, and whether the file declares them as text."""
     read: Callable[[Sequence[str], Sequence[str], Sequence[str], Collection[str], str], Columns]
     """These files, of which all columns are so named, for these columns, of which some are text, of a split."""
 
