@@ -1,7 +1,7 @@
-"""Who is in a job from now on: each change of its members, in the order in which they are tried.
+"""The members of a job from now on: each change, in the order in which they are tried.
 
-Pure: a change is a value, and core/policies/membership.py carries it out. What was decided before is recorded in
-status.plan, so each decision follows from what is seen now. docs/design/membership.md says why it is done this way.
+Pure: a change is a value, and core/policies/membership.py executes it. status.plan records what was decided before, so
+each decision follows from what is seen now. docs/design/membership.md explains the reasons.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RESIZED_IN_PLACE: Final = "ResizedInPlace"
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Only the cache says that these pods have no node: look them up first."""
+    """Only the cache says that these pods have no node: they must be looked up first."""
 
     pods: tuple[str, ...]
 
@@ -44,28 +44,28 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Scale(Record):
-    """The same, since `replicas` was edited where workers come and leave by themselves."""
+    """The same, because `replicas` was edited where workers join and leave by themselves."""
 
     leaving: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Wait(Record):
-    """The same, and the others wait for workers that are lost."""
+    """The same, and the others wait for lost workers."""
 
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Delete the pods of workers with these indexes and above, which are in no round."""
+    """Delete the pods of workers with these and higher indexes, which are in no round."""
 
     beyond: int
 
 
 @dataclass(frozen=True, slots=True)
 class StartWithFewer:
-    """The next attempt has as many workers as have a node."""
+    """The next attempt has this many workers."""
 
     limit: Limit
     why: str
@@ -73,7 +73,7 @@ class StartWithFewer:
 
 @dataclass(frozen=True, slots=True)
 class ByAttempt:
-    """The next attempt has the number of workers that is wanted by now."""
+    """The next attempt has the number of workers that is wanted now."""
 
     why: str
 
@@ -99,13 +99,13 @@ def next_change(rows: Sequence[Row], seen: Seen) -> Change | None:
 
 
 def grows(seen: Seen) -> bool:
-    """Whether a job that trains with fewer workers than it asks for comes to have more without an edit or a restart."""
+    """True if a job that trains with fewer workers than it requests may get more without an edit or a restart."""
     grows = seen.policy is not None and seen.policy.grow_after_seconds is not None
     return grows and resizes_in_place(seen.spec, seen.plan)
 
 
 def of_next_attempt(seen: Seen, fresh: Membership, *, keeps_limit: bool) -> Membership:
-    """`fresh`: as the spec asks for. Without the limit, all of these are tried."""
+    """`fresh`: as the spec requests. Without the limit, all of these are tried."""
     limit, wanted = seen.members.limit, seen.wanted
     if limit is None or not keeps_limit or wanted >= seen.asked:
         return fresh
@@ -113,7 +113,7 @@ def of_next_attempt(seen: Seen, fresh: Membership, *, keeps_limit: bool) -> Memb
 
 
 def resizable(seen: Seen) -> bool:
-    """Whether the gang can be resized in place, as far as is known."""
+    """True if the gang can be resized in place, as far as is known."""
     return seen.running and resizes_in_place(seen.spec, seen.plan) and not seen.why_not_in_place
 
 
@@ -122,7 +122,7 @@ def _trains_without(seen: Seen) -> Change | None:
     if not replaces_lost_workers(seen.spec, seen.plan) or not isinstance(said, Agreed):
         return None
     absent = _absent(seen, said.without)
-    # The loss that a spare makes up for may still have to be counted.
+    # The loss for which a spare is used may still have to be counted.
     if absent == members.absent or len(absent) < members.spares:
         return None
     back, changed = [i for i in members.absent if i not in absent], replace(members, absent=absent)
@@ -146,12 +146,12 @@ def _names(seen: Seen, indexes: Iterable[int]) -> str:
 
 
 def _absent(seen: Seen, without: Collection[int]) -> tuple[int, ...]:
-    """Those whose loss is counted, which is what restarted the replica; of a pod that is ready, the leader may not have
-    said yet that it trains."""
+    """Workers whose loss is counted, which restarts the replica. If the pod is ready, the leader may not have reported
+    yet that it trains."""
 
     def counts(index: int) -> bool:
         replica = (Role.WORKER, index)
-        # A spare is ready, and in no round.
+        # A spare is ready, and is in no round.
         joins = seen.observed.ready(replica) and not seen.members.spares
         return index in seen.members.absent or (seen.observed.restart(replica) > 0 and not joins)
 
@@ -216,7 +216,7 @@ def _start_with_fewer(seen: Seen) -> Change | None:
 
 
 def _without_a_node(seen: Seen) -> LookUp | list[ReplicaId] | None:
-    """At a start: the workers that have found no node in time, if enough others have one."""
+    """At a start: the workers that were not scheduled in time, if enough others were."""
     due = shrink_deadline(seen)
     if seen.running or due is None or seen.now < due or seen.observed.required_missing():
         return None
@@ -267,7 +267,7 @@ def _join_with_fewer(seen: Seen) -> Change | None:
 
 
 def _probe(seen: Seen) -> Change | None:
-    """Pods have the lowest indexes, so one at a time."""
+    """Pods have the lowest indexes, so one is tried at a time."""
     limit, due = seen.members.limit, grow_time(seen)
     if limit is None or due is None or not _looks_for_room(seen):
         return None
@@ -289,26 +289,28 @@ def _join_those_that_fit(seen: Seen) -> Change | None:
 def _looks_for_room(seen: Seen) -> bool:
     members, limit = seen.members, seen.members.limit
     limited = limit is not None and limit.workers == members.workers and grow_time(seen) is not None
-    # The pod in the place of a lost worker looks for room already.
+    # The replacement of a lost worker looks for capacity already.
     settled = members.resize is None and not members.absent
     return limited and settled and _fits_to_room(seen) and resizable(seen)
 
 
 def _limited(seen: Seen, more: int) -> Seen:
-    """With the limit by which this many workers join those that train."""
+    """With the limit by which this many additional workers are to join."""
     before, limit = seen.members, seen.members.limit
     since = limit.since if limit is not None else timestamp(seen.now)
     return seen.with_members(replace(before, limit=Limit(seen.asked, before.workers + more, since)))
 
 
 def _fit(seen: Seen) -> int:
-    """How many of those that are to join have a node, from the first on: workers of a gang have the lowest indexes."""
+    """How many of those that are to join are scheduled, from the first on: workers of a gang have the lowest
+    indexes.
+    """
     without = (number for number, replica in enumerate(seen.members.growing) if not seen.has_node(replica))
     return next(without, len(seen.members.growing))
 
 
 def _finds_none(seen: Seen, replica: ReplicaId) -> bool:
-    """The scheduler has said so, or says nothing; or the API server refuses the pod."""
+    """The scheduler has reported it, or reports nothing; or the API server refuses the pod."""
     pod = seen.observed.pods.get(replica)
     if pod is None:
         return seen.observed.name(replica) in seen.builder.refused
@@ -333,7 +335,7 @@ def _resize(seen: Seen) -> Change | None:
 
 
 def _begin(seen: Seen) -> Record:
-    """The intent to go for the number of workers that is wanted."""
+    """The intent to change to the wanted number of workers."""
     before, resize, wanted = seen.members.workers, seen.members.resize, seen.wanted
     begun = Resize(
         workers=wanted,
@@ -348,7 +350,7 @@ def _end(seen: Seen) -> Change | None:
     said, members, resize = _agreed(seen), seen.members, seen.members.resize
     if said is None or resize is None:
         return None
-    # Fewer than before: who left does not come back, whatever is wanted by now. New pods join in their place.
+    # Fewer than before: workers that have left don't come back, whatever is wanted now. New pods replace them.
     if said.workers != resize.workers and said.workers >= members.workers:
         return None
     before, limit = members.workers, members.limit

@@ -58,7 +58,7 @@ class Seen:
 
     @property
     def asked(self) -> int:
-        """How many workers the spec asks for."""
+        """The number of workers in the spec."""
         return self.spec.replica_specs.count(Role.WORKER)
 
     @property
@@ -102,13 +102,13 @@ class Seen:
         return ""
 
     def has_node(self, replica: ReplicaId) -> bool:
-        """Whether the scheduler has found one for its pod, which still counts."""
+        """True if its current pod is scheduled."""
         pod = self.observed.pods.get(replica)
         if pod is None or pod.deleting or has_ended(pod) or self.observed.lost(replica):
             return False
         return bool(pod.node) or pod.phase != "Pending"
 
     def unconfirmed(self, replicas: Sequence[ReplicaId]) -> tuple[str, ...]:
-        """Names of their pods of which only the cache says that they have no node."""
+        """Names of their pods that are unscheduled only according to the cache."""
         there = (self.observed.pods[replica].name for replica in replicas if replica in self.observed.pods)
         return tuple(name for name in there if name not in self.snapshot.looked_up)

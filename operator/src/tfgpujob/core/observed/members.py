@@ -41,8 +41,7 @@ class Resize:
     """The fewest that it had or was to have since the resize began. Workers of a higher index may have left it, or may
     not have joined it yet, so none of them is required."""
     generation: int
-    """metadata.generation of the job that asked for it, by which an answer to an earlier edit is
-    recognized."""
+    """metadata.generation of the job that requested it: distinguishes its answers from those to an earlier edit."""
     since: str
     """When the resize began."""
 
@@ -95,8 +94,8 @@ class Membership:
 
     @staticmethod
     def begin(spec: JobSpec, counts: Mapping[Role, int], *, placed_alone: bool) -> Membership:
-        """Of an attempt that begins. `placed_alone`: neither Kueue nor a gang scheduler places all pods or none, for
-        which a spare would be one of them."""
+        """The members of an attempt that begins. `placed_alone`: neither Kueue nor a gang scheduler places all pods or
+        none; it would count a spare."""
         spares = (spec.run_policy.spares or 0) if placed_alone else 0
         return Membership(counts, spares=spares, shares_parts=spec.shares_parts).of_new_attempt()
 
@@ -155,8 +154,8 @@ class Membership:
 
     @cached_property
     def required(self) -> tuple[ReplicaId, ...]:
-        """The pods without which the attempt can't run: no evaluator, and no worker that may join or leave in a resize,
-        or that the others do without."""
+        """The pods without which the attempt can't run: not evaluators, nor workers that may join or leave in a resize,
+        nor absent ones."""
         optional = {*self.doubtful, *self.joining}
         return tuple(r for r in self.pods if r[0] is not Role.EVALUATOR and r not in optional)
 
@@ -199,13 +198,13 @@ class Membership:
         return tuple(replica for replica in sorted(live) if replica[0] in _GANG and replica not in gang)
 
     def resized(self, workers: int) -> Membership:
-        """With this number of workers, and none beyond them that are to join."""
+        """With this many workers, and none that are to join."""
         limit = replace(self.limit, probe=0) if self.limit is not None else None
         absent = tuple(index for index in self.absent if index < workers + self.spares)
         return replace(self, counts={**self.counts, Role.WORKER: workers}, resize=None, limit=limit, absent=absent)
 
     def whole(self) -> Membership:
-        """With all that are to join, as a pod that joins is to know it."""
+        """With all that are to join, as a joining pod must see it."""
         joining = max((index + 1 for _, index in self.joining), default=0)
         return self.resized(max(self.pods_of(Role.WORKER), joining))
 

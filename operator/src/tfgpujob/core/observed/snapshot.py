@@ -13,11 +13,11 @@ from tfgpujob.core.observed.progress_report import Report
 from tfgpujob.names import Role
 
 Object = Mapping[str, Any]
-"""A Kubernetes object as the API server gives it: never changed in place."""
+"""A Kubernetes object as the API server returned it: never changed in place."""
 
 
 class Kind(StrEnum):
-    """The kinds of objects that the operator reads or writes. Nodes and namespaces are only read, and lie in none;
+    """The kinds of objects that the operator reads or writes. Nodes and namespaces are cluster-scoped and only read;
     claims and claim templates are only created, and never watched."""
 
     JOB = "TFGPUJob"
@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
 
 def _api_version(kind: Kind) -> str:
-    """Of a kind as kubectl writes it where there are several: Kind.version.group."""
+    """apiVersion of a kind as kubectl writes it if there are several: Kind.version.group."""
     _, version, group = kind.split(".", 2)
     return f"{group}/{version}"
 
@@ -60,12 +60,12 @@ KUEUE: Final[Mapping[Kind, str]] = {kind: _api_version(kind) for kind in Kind if
 WORKLOADS: Final = tuple(kind for kind in KUEUE if kind.startswith("Workload."))
 """The newest version first."""
 BEFORE_PODS: Final = frozenset({Kind.NETWORK_POLICY, *POD_GROUPS})
-"""What an attempt needs before its first pod: that is isolated, or scheduled, by it."""
+"""What an attempt needs before its first pod, which it isolates or schedules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How a container ended: `tensorflow`, or another one that ended the pod in its place."""
+    """How a container ended: `tensorflow`, or another one that ended the pod."""
 
     exit_code: int
     signal: int | None
@@ -107,13 +107,13 @@ class Pod:
     """Why the pod is not running yet: ImagePullBackOff, Unschedulable, …; empty when nothing is wrong."""
     waiting_message: str
     disruption: str
-    """The reason of its DisruptionTarget condition, which says who takes the pod away; empty while nobody does."""
+    """The reason of its DisruptionTarget condition, which names the cause of the disruption; empty without one."""
     termination: Termination | None
     running_init: str = ""
     """The init container that runs; empty: none does."""
     lingers: bool = False
-    """Another container of the template still runs though `tensorflow` has ended, so that the pod holds its node. A
-    sidecar among the init containers is none: its kubelet ends that."""
+    """Another container of the template still runs though `tensorflow` has ended, so that the pod keeps its node. A
+    sidecar among the init containers does not count: its kubelet ends that."""
     status_message: str = ""
     """status.message, the cluster's sentence about status_reason; else that of its DisruptionTarget condition."""
     gave_up_at_gate: bool = False
@@ -123,9 +123,9 @@ class Pod:
     started_at: str = ""
     """status.startTime: when its kubelet accepted it; empty before."""
     progress_token: str = field(default="", repr=False)
-    """What its trainer wants to be shown before it answers GET /progress; empty: it answers everybody."""
+    """Token that its trainer requires for GET /progress; empty: none."""
     recovery_token: str = field(default="", repr=False)
-    """What it shares with the other pods of its attempt, if they may restart in place."""
+    """Token that it shares with the other pods of its attempt, if they may restart in place."""
     unhealthy_device: str = ""
     """Devices of its `tensorflow` container that its kubelet says are not healthy, for a person; empty if none."""
     ended_at: str = ""
@@ -139,12 +139,13 @@ class Pod:
     program_began: str = ""
     """When its `tensorflow` container began; empty before."""
     code_digest: str = ""
-    """Digest of the image that its code comes from, as its kubelet tells it; empty: it has none, or none is told."""
+    """Digest of the image that its code comes from, as its kubelet reports it; empty: it has none, or none is
+    reported."""
     models_digest: str = ""
     """The same of the image that its models come from."""
     no_room: str = ""
-    """What its scheduler said last of it that names what lacks; empty once it has a node. A gang scheduler looks at a
-    pod again and again, and says next of the same one only that it waits for the others."""
+    """The scheduler's last message that names what is missing; empty once it has a node. A gang scheduler retries a
+    pod, and its next message may only say that the pod waits for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +165,18 @@ class Dependent:
 
 @dataclass(frozen=True, slots=True)
 class ResizeTo:
-    """The leader of a gang is asked for another number of workers."""
+    """Request to the leader of a gang for another number of workers."""
 
     generation: int
-    """That of the persisted `Resize`."""
+    """metadata.generation of the persisted `Resize`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhoTrains:
-    """The leader of a gang is asked which workers train, since some are lost."""
+    """Request to the leader of a gang: which workers train, as some are lost."""
 
     losses: int
-    """Restarts of its workers that are counted: an answer from before the last loss answers another question."""
+    """Counted restarts of its workers: an answer from before the last loss does not match."""
 
 
 Question = ResizeTo | WhoTrains
@@ -209,7 +210,7 @@ Said = Agreed | Refused | Silent
 
 @dataclass(frozen=True, slots=True)
 class LeaderAnswer:
-    """What the leader of a gang last answered to PUT /workers."""
+    """The last answer of a gang's leader to PUT /workers."""
 
     pod_uid: str
     question: Question
@@ -222,25 +223,25 @@ class Workload(Dependent):
 
     generation: int = 0
     pod_sets: str = ""
-    """The annotation that says what it asks for; empty when it has none."""
+    """The annotation with the digest of its requests; empty when it has none."""
     active: bool = True
     """False: an administrator, or Kueue itself, has deactivated it."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Pods that it asks for, by pod set, which is a role."""
+    """Pods that it requests, by pod set, which is a role."""
     stop_seconds: int = 0
     """The longest grace period of its pods."""
     status: Object = field(default_factory=dict)
-    """All of it: who changes a condition writes the others as they are."""
+    """The whole status: when one condition is changed, the others are written as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that is known of one job at one moment: the cache, and what was looked up live."""
+    """All that is known of one job at one time: the cache, and live lookups."""
 
     job: Object
     """The TFGPUJob."""
     pods: tuple[Pod, ...] = ()
-    """Every pod whose job-name label is this job's, whoever owns it."""
+    """Every pod whose job-name label is this job's, whatever its owner."""
     service: Dependent | None = None
     """The service with the job's name, if the store knows one."""
     absent: frozenset[str] = frozenset()
@@ -269,7 +270,7 @@ class Snapshot:
     """By kind and name, trimmed: Kueue's ResourceFlavors and WorkloadPriorityClasses, and PriorityClasses. Only where
     Kueue is used."""
     quarantined: str = ""
-    """Why it is set aside for what it costs the operator, for a person: its spec is not looked at. Empty: it is not."""
+    """Why it is quarantined for its cost, for people: its spec is not read. Empty: it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ class Config:
     trainer_image: str
     operator_version: str
     allow_host_namespaces: frozenset[str] = frozenset()
-    """Namespaces in which what `api/rules/host.py` refuses is allowed; `*` allows all."""
+    """Namespaces in which host access (`api/rules/host.py`) is allowed; `*` allows all."""
     allowed_service_accounts: frozenset[str] = frozenset()
     """`namespace/name` of the ServiceAccounts that jobs may use, `*/name` in each namespace; empty allows any of the
     job's namespace."""
@@ -289,13 +290,13 @@ class Config:
     network_policy_namespaces: frozenset[str] = frozenset()
     """Namespaces in which each job gets a NetworkPolicy; `*` means all."""
     progress_key: bytes = field(default=b"", repr=False)
-    """Makes the tokens of the pods that this process creates. Empty: they get none."""
+    """Key of the tokens of the pods that this process creates. Empty: they get none."""
     operator_namespace: str = ""
     operator_labels: tuple[tuple[str, str], ...] = ()
-    """Where the operator's own pods are and which labels they have: these NetworkPolicies let them in."""
+    """Namespace and labels of the operator's own pods, which these NetworkPolicies admit."""
     gangs: tuple[tuple[str, Kind], ...] | None = None
-    """The gang schedulers that jobs may use, and the kind of pod group that the cluster serves for each. None: there
-    is no cluster to ask, so a job that names one goes without."""
+    """The gang schedulers that jobs may use, and the kind of pod group that the cluster serves for each. None: without
+    a cluster, so a job that names one runs without it."""
     default_gang: str = ""
     """What `gang: Auto` means where there are several."""
     coscheduling_scheduler: str = ""
@@ -305,7 +306,7 @@ class Config:
     device_claims: bool = True
     """Whether it has the right to create the ResourceClaimTemplate of spec.gpu.claim."""
     device_template: Kind | None = Kind.DEVICE_TEMPLATE
-    """Its kind that the cluster serves; None: it has no dynamic resource allocation that is known here."""
+    """Its kind that the cluster serves; None: no supported version of dynamic resource allocation."""
     image_volumes: bool = True
     """Whether images of code and models become volumes, where every node mounts such."""
     kueue_enabled: bool = False
@@ -318,7 +319,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete this very object: the uid is a precondition."""
+    """Delete this object: the uid is a precondition."""
 
     kind: Kind
     name: str
@@ -332,8 +333,8 @@ class Delete:
 class Creation(Protocol):
     """Create this object in the job's namespace. A value: equal ones create equal objects.
 
-    `body` and `needs` may be made when they are read, since a template may be large and its pods many: read them when
-    the turn to send them has come, and keep neither.
+    `body` and `needs` may be built when they are read, because a template may be large and its pods many: read them
+    only before sending, and don't keep them.
     """
 
     @property
@@ -342,15 +343,15 @@ class Creation(Protocol):
     def name(self) -> str: ...
     @property
     def replica(self) -> tuple[Role, int] | None:
-        """Of which a pod is; None for other kinds."""
+        """The replica of a pod; None for other kinds."""
         ...
 
     @property
     def body(self) -> Object: ...
     @property
     def needs(self) -> tuple[Create, ...]:
-        """What must be there before it, and stays when it goes: the claims of a pod, its claim template. Each is
-        created unless an object of its name is there; if one is refused, so is this."""
+        """What must exist before it, and stays when it is deleted: the claims of a pod, its claim template. Each is
+        created unless an object of its name exists; if one is refused, so is this."""
         ...
 
 
@@ -377,7 +378,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class StatusWrite:
-    """Replace the status of this very object, in this very version: of a Workload, whose status others write too."""
+    """Replace the status of this object, in this version: for a Workload, whose status others write too."""
 
     kind: Kind
     body: Object
@@ -396,7 +397,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The API server said no to a create."""
+    """The API server refused a create."""
 
     kind: Kind
     name: str
@@ -406,14 +407,14 @@ class Refusal:
     """metav1.Status reason: Forbidden, AlreadyExists, Invalid, …"""
     message: str
     holder: Pod | Dependent | None = None
-    """On 409: what holds the name, fetched by name, because an unlabelled pod never arrives by watch. None: a claim
-    that will be gone soon."""
+    """On 409: the object that has the name, read by name, because an unlabelled pod never arrives by watch. None: a
+    claim that will be gone soon."""
     needed_by: str = ""
     """Name of the create that was not tried because of this one, which it needs."""
 
     @property
     def create(self) -> str:
-        """Name of the create of the Outcome that has failed with it."""
+        """Name of the create of the Outcome that failed with it."""
         return self.needed_by or self.name
 
 
@@ -436,17 +437,17 @@ class Outcome:
     """
 
     status: Object | None = None
-    """The status as it is to be when everything below has succeeded; None when there is nothing to say."""
+    """The status after everything below has succeeded; None when there is nothing to write."""
     lookups: tuple[str, ...] = ()
     intent: Object | None = None
     deletes: tuple[Delete, ...] = ()
     certain: bool = False
-    """The deletes are of pods of the current attempt, which only the job as it is now justifies."""
+    """The deletes are of pods of the current attempt, which must be checked against the job as it is now."""
     creates: tuple[Creation, ...] = ()
     first: str = ""
     """Name of the create that was refused last time: a retry must not start what it would have to release."""
     status_writes: tuple[StatusWrite, ...] = ()
-    """Of Workloads: what Kueue is told of a job."""
+    """Statuses of Workloads."""
     events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None
 
@@ -462,11 +463,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class StatusUpdate:
-    """What remains to be written once the API server has answered creates."""
+    """What remains to be written once the API server has answered all creates."""
 
     status: Object | None = None
     """None when the status in the cluster is good enough."""
     events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None
     deferred: bool = False
-    """The status write is deferred until `requeue_at`, to ride with another."""
+    """The status write is deferred until `requeue_at`, to be combined with another."""

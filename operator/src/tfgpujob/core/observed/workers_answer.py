@@ -1,4 +1,4 @@
-"""What the leader of a gang answers to PUT /workers. Untrusted: what does not fit is no answer."""
+"""A leader's answer to PUT /workers. Untrusted: one that does not fit is ignored."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ class _Refused(_Schema):
 
 
 def parse_answer(pod_uid: str, question: Question, status: int, payload: bytes) -> LeaderAnswer | None:
-    """The answer of that pod to that question, by HTTP status and body. None: it says nothing, and may say more when
-    it is asked again."""
+    """The answer of that pod to that question, by HTTP status and body. None: no decision yet, so it is asked again."""
     if status in _UNKNOWN:
         return LeaderAnswer(pod_uid, question, Refused("the trainer in its pods does not know how"))
     try:

@@ -24,7 +24,7 @@ class StatusBuilder:
         self.now = now
         self.generation: int = job["metadata"].get("generation", 0)
         self.labels: Mapping[str, str] = job["metadata"].get("labels") or {}
-        """Of the job: those that `trim_job` keeps."""
+        """The job's labels, as far as `trim_job` keeps them."""
         self._before: Mapping[str, Any] = job.get("status") or {}
         self.fields: dict[str, Any] = dict(self._before)
         self._conditions: dict[str, dict[str, Any]] = {c["type"]: dict(c) for c in self._before.get("conditions") or ()}
@@ -58,8 +58,8 @@ class StatusBuilder:
         return self.is_true(Condition.SUCCEEDED) or self.is_true(Condition.FAILED)
 
     def set(self, condition: Condition, status: bool, reason: Reason, message: str) -> None:
-        """Sets a condition. `message` is for a person: where something is wrong it names the field, the problem and
-        the fix."""
+        """Set a condition. `message` is for people: where something is wrong it names the field, the problem and the
+        fix."""
         before = self._conditions.get(condition)
         text = "True" if status else "False"
         unchanged = before is not None and before["status"] == text
@@ -76,7 +76,7 @@ class StatusBuilder:
         self.fields["phase"] = str(phase)
 
     def put(self, field: str, value: Any) -> None:
-        """Sets a status field; None removes it."""
+        """Set a status field; None removes it."""
         if value is None:
             self.fields.pop(field, None)
         else:
@@ -94,7 +94,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def moment(text: str) -> datetime:
-    """The time that `timestamp` wrote, or that the API server gave."""
+    """The time from `timestamp`, or from the API server."""
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
@@ -107,10 +107,10 @@ def differs(old: Object, new: Object) -> bool:
 
 
 def needs_write_now(old: Object, new: Object) -> bool:
-    """Whether something has changed that a person or program acts on: more than counts, messages, or Created.
+    """True for a change that people or programs act on: more than counts, messages, or Created.
 
-    The rest is deferred to ride with the next such write: a pod that becomes ready is no reason for a write of its
-    own. (Refusals are written when they come, whatever this returns.)
+    Others are deferred to the next such write: a pod that becomes ready needs no write of its own. (Refusals are always
+    written at once.)
     """
     return _significant(old) != _significant(new)
 
@@ -124,6 +124,6 @@ def _significant(status: Object) -> dict[str, Any]:
 
 
 def _significant_reason(condition: Mapping[str, str]) -> str:
-    """While a start is under way, only ReplicaNotReady is a reason of Running that somebody acts on."""
+    """During a start, only ReplicaNotReady is a reason of Running that can be acted on."""
     on_its_way = condition["type"] == Condition.RUNNING and condition["reason"] != Reason.REPLICA_NOT_READY
     return "" if on_its_way else condition["reason"]
