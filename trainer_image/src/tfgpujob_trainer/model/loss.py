@@ -38,7 +38,8 @@ class Part:
     numerator: Any
     normaliser: Any
     name: str | None = None
-    """Of what its author gives as one number for a batch: only a trial says whether it is a mean or a sum of rows."""
+    """Name of a value that its author returns as one number for a batch: only a trial shows whether it is a mean or a
+    sum of rows."""
 
     @property
     def value(self) -> Any:
@@ -58,7 +59,7 @@ def stop_keras_scaling_by_replicas() -> None:
 
 
 class _Recorder:
-    """Stands in for one compiled loss, and notes numerator and normaliser of what it computed.
+    """Replaces one compiled loss, and records the numerator and normaliser of its value.
 
     `metric` is the mean that Keras keeps of the loss of one of several outputs, without the output's weight.
     """
@@ -94,7 +95,7 @@ class LossParts:
     def __init__(self, model: keras.Model) -> None:
         self._model = model
         self.parts: list[Part] = []
-        """Of the compiled losses, as they are computed."""
+        """Parts of the compiled losses, as they are computed."""
         self.sums: dict[bool, set[str]] = {True: set(), False: set()}
         """Names of the numbers that are sums over rows, in training and in evaluations; others are means."""
         self._training = True
@@ -146,7 +147,7 @@ class LossParts:
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know about how the loss is read."""
+        """Log lines about how the loss is read."""
         if self._custom and not self.sums[True]:
             return ["compute_loss is overridden: its value is taken as a mean over the rows of the batch"]
         return []

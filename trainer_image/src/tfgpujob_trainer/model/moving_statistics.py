@@ -74,6 +74,6 @@ def batch_normalization_notes(model: keras.Model, strategy: str, accumulate: int
 
 
 def few(names: list[str]) -> str:
-    """Deep networks have dozens: the first tell which kind is meant."""
+    """Deep networks have dozens: the first few show the kind."""
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

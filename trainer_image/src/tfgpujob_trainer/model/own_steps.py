@@ -1,4 +1,4 @@
-"""Models with a train_step() or test_step() of their own: what is built, refused and given back around it."""
+"""Models with their own train_step() or test_step(): what is built, refused and restored around it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def local_component(variable: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PlainVariable:
-    """A variable of TensorFlow's that is none of Keras', in the form of one that is."""
+    """A TensorFlow variable with the interface of Keras' variables."""
 
     path: str
     value: tf.Variable
@@ -155,7 +155,7 @@ def _numpy(tensor: Any) -> np.ndarray:
 
 
 class LayerState:
-    """What calling a model changes, as it is now: such as a counter, the state of an RNN, a seed, or a metric."""
+    """What calling a model changes, at one time: a counter, the state of an RNN, a seed, or a metric."""
 
     def __init__(self, model: keras.Model) -> None:
         self._variables = [*model.metrics_variables, *plain_variables(model)]
@@ -165,7 +165,7 @@ class LayerState:
         self._values = [local_value(variable) for variable in self._variables]
 
     def put_back(self) -> None:
-        """Give the variables that have changed since then their values of then."""
+        """Restore the variables that have changed since."""
         for variable, value in zip(self._variables, self._values, strict=True):
             if not np.array_equal(local_value(variable), value):
                 variable.assign(value)
@@ -173,7 +173,7 @@ class LayerState:
 
 @contextmanager
 def state_kept(model: keras.Model) -> Iterator[None]:
-    """While the model is called to look at what it does: what its layers change by that is put back afterwards."""
+    """Restores what the model's layers change when the model is called in this block."""
     state = LayerState(model)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A call of fit() in the trainer's own words: the configuration and the module that would train the same."""
+"""A call of fit() as a configuration and a module with which the trainer trains the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def settings_of(call: FitCall, data: FitData, job: TrainerConfig, *, number: int
         store = None if output.store is None else f"{output.store.rstrip('/')}/fit-{number}"
         output = Output(directory=f"{output.directory.rstrip('/')}/fit-{number}", store=store)
     weights: Mapping[str, float] = {str(int(k)): float(v) for k, v in (call.class_weight or {}).items()}
-    # Of a list, the callbacks know which epochs it has.
+    # If validation_freq is a list, the callbacks decide in which epochs to evaluate.
     every = None if data.validation is None else call.validation_freq if isinstance(call.validation_freq, int) else 1
     return dataclasses.replace(
         job,
@@ -36,7 +36,7 @@ def settings_of(call: FitCall, data: FitData, job: TrainerConfig, *, number: int
         class_weights=weights,
         evaluate=Evaluate(every_epochs=every),
         output=output,
-        # What comes in batches of its own begins anew with each fit().
+        # Batches with an order of their own start over with each fit().
         seed=_seed(job.seed, epochs_before - (0 if isinstance(data.train, Batches) else call.initial_epoch)),
     )
 
@@ -44,7 +44,7 @@ def settings_of(call: FitCall, data: FitData, job: TrainerConfig, *, number: int
 def _seed(seed: int, shift: int) -> int:
     """The seed of a fit() before which `shift` epochs were trained that it does not count.
 
-    So fit(epochs=2) and then fit(epochs=4, initial_epoch=2) see the rows in the order of fit(epochs=4).
+    So fit(epochs=2) followed by fit(epochs=4, initial_epoch=2) sees the rows in the order of fit(epochs=4).
     """
     if shift == 0:
         return seed
@@ -52,7 +52,7 @@ def _seed(seed: int, shift: int) -> int:
 
 
 def as_module(path: Path, model: keras.Model, data: FitData) -> Entrypoint:
-    """The script's model and data as the trainer takes them from a module."""
+    """The script's model and data in the form of a user's module."""
     module = ModuleType(path.stem)
     module.__file__ = str(path)
     splits = {"train": data.train, "validation": data.validation}

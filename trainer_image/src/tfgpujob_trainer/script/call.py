@@ -1,4 +1,4 @@
-"""What a script passes to fit() and evaluate(): its arguments as a source of rows, or a refusal that names the fix."""
+"""The arguments of fit() and evaluate() in a script, as a source of rows, or a refusal that names the fix."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tfgpujob_trainer.script.datasets import dataset_batches
 from tfgpujob_trainer.script.py_datasets import generator_batches, py_batches
 
 DEFAULT_BATCH = 32
-"""What Keras takes without a batch_size."""
+"""Keras' default of batch_size."""
 BATCHED = (tf.data.Dataset, keras.utils.PyDataset, Iterator)
-"""What comes in batches of its own."""
+"""Data that have their own batches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class FitCall:
 
 @dataclass(frozen=True, slots=True)
 class FitData:
-    """The rows that a call trains on, those that it validates on, and how many make a step."""
+    """The training rows of a call, its validation rows, and the rows of a step."""
 
     train: Source
     validation: Source | None
@@ -149,7 +149,7 @@ def source_of(
 
 
 def _as_before(distributed: Any, what: str) -> tf.data.Dataset:
-    """What experimental_distribute_dataset() was given: its batches are the global ones, which are shared here."""
+    """The argument of experimental_distribute_dataset(): its batches are the global ones, which are shared here."""
     dataset = getattr(distributed, "_original_dataset", None)
     if dataset is None:
         fix = "pass the tf.data.Dataset itself, of global batches: they are shared here"

@@ -1,7 +1,7 @@
-"""The callbacks of a script's fit(): run on every worker, with the same numbers, so that all of them do the same.
+"""The callbacks of a script's fit(): run on every worker with the same numbers, so that all of them act alike.
 
-What they remember is part of each checkpoint: numbers, texts, arrays, random generators, and the variables of what they
-hold. Anything else is said as training begins.
+Their state is part of each checkpoint: numbers, strings, arrays, random generators, and the variables of what they
+hold. Anything else is logged when training begins.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _LEFT_OUT = {
     "ProgbarLogger": "the log has progress lines",
 }
 _OF_CHIEF = ("TensorBoard", "CSVLogger", "RemoteMonitor")
-"""They write, and change nothing in the training."""
+"""They write, and don't change the training."""
 _TRAIN = ("EarlyStopping", "LearningRateScheduler", "ReduceLROnPlateau", "SwapEMAWeights")
-"""They change how a model is trained: on one worker alone, its weights would become others."""
+"""They change the training: on one worker alone, its weights would differ."""
 _TRACKERS = ("aim", "clearml", "comet_ml", "mlflow", "neptune", "wandb")
-"""Packages whose callbacks write to a server, where each run is to be once."""
+"""Packages whose callbacks write to a server, on which each run must appear once."""
 _BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 _TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 _AGREED = ("on_epoch_begin", "on_epoch_end", "on_train_end")
-"""After which all workers agree: one of them may have callbacks that evaluate, and the others not."""
+"""Hooks after which all workers agree: one of them may have callbacks that evaluate, and the others not."""
 _UNKNOWN = object()
 
 
 def chosen(callbacks: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
-    """The callbacks that this worker runs; says what is left out. Raises ConfigError for what is no callback."""
+    """The callbacks that this worker runs; logs those that are left out. Raises ConfigError for other objects."""
     found = []
     for callback in listed(callbacks):
         if not isinstance(callback, keras.callbacks.Callback):
@@ -65,13 +65,13 @@ def that_train(callbacks: Any) -> list[str]:
 
 
 def that_may_train(callbacks: Any) -> list[str]:
-    """The classes of those that do more than write, as far as can be seen, in their order."""
+    """The classes of those that may do more than write, in their order."""
     known = [one for one in listed(callbacks) if not any(_is(one, name) for name in _LEFT_OUT)]
     return [type(one).__name__ for one in known if not _only_writes(one)]
 
 
 def share_logs(callbacks: Any, peers: Peers) -> None:
-    """Give every worker the files that CSVLogger wrote on the first one: the script on each may read them."""
+    """Give every worker the files that CSVLogger wrote on the first one, because its script may read them."""
     loggers = [callback for callback in listed(callbacks) if _is(callback, "CSVLogger")]
     if not peers.count(bool(loggers)):
         return
@@ -90,7 +90,7 @@ def _from(folder: Path, path: Path) -> Path:
 
 
 def listed(callbacks: Any) -> list[Any]:
-    """The callbacks that a call was given, in whatever form."""
+    """The callbacks in the arguments of a call, in any form."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
@@ -106,7 +106,7 @@ def _is(callback: keras.callbacks.Callback, name: str) -> bool:
 
 
 class _GeneratorState(dict[str, Any]):
-    """Of one of NumPy's generators of random numbers."""
+    """State of one of NumPy's random generators."""
 
 
 class CallCallbacks:
@@ -207,7 +207,7 @@ class ScriptCallbacks(CallCallbacks):
             self.stops = self._peers.count(bool(self._model.stop_training)) > 0
 
     def validates(self, epoch: int) -> bool:
-        """Whether rows are held out to be evaluated after so many epochs."""
+        """Whether the validation rows are evaluated after this epoch."""
         return self._validated is None or epoch in self._validated
 
     def batch_begin(self, index: int) -> None:
@@ -234,7 +234,7 @@ class ScriptCallbacks(CallCallbacks):
         return [v for v in variables_held(held) if id(v.value) not in self._known]
 
     def resumed(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's state, as soon as training begins: callbacks forget all in on_train_begin."""
+        """Continue from a checkpoint's state when training begins: callbacks reset themselves in on_train_begin."""
         self._resumed = state
 
     def _apply(self) -> None:
@@ -256,7 +256,7 @@ class ScriptCallbacks(CallCallbacks):
 
 
 def as_logs(model: keras.Model, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What callbacks are given, history keeps and evaluate() returns: as in Keras, in the order of the names.
+    """The values for callbacks, history and the result of evaluate(): as in Keras, in the order of the names.
 
     Without the loss, if `metrics` of the model is a property of its own that leaves it out.
     """
@@ -319,7 +319,7 @@ def _encoded(value: Any) -> Any:
         return {kind: [[_encoded(key), _encoded(one)] for key, one in value.items()]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    # EarlyStopping turns min_delta around when it chooses its monitor_op: one without the other would be wrong.
+    # EarlyStopping inverts min_delta when it chooses its monitor_op: restoring one without the other would be wrong.
     place = {
         "module": "numpy" if isinstance(value, np.ufunc) else getattr(value, "__module__", None),
         "name": getattr(value, "__name__", ""),

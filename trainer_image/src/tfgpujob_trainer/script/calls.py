@@ -1,4 +1,4 @@
-"""The signatures of Keras' own fit(), evaluate() and predict(), read for the takeover."""
+"""The signatures of Keras' own fit(), evaluate() and predict(), for their replacements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_ALL_WORKERS = ("fit", "evaluate")
 
 
 def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
-    """What stands in for each method of keras.Model, by its name."""
+    """The replacement of each method of keras.Model, by its name."""
 
     def fit(model: keras.Model, **given: Any) -> Any:
         return takeover.fit(model, FitCall(**given))

@@ -1,7 +1,7 @@
-"""A batched tf.data.Dataset of a script as batches that every worker reads alike.
+"""A batched tf.data.Dataset of a script as batches that are the same on every worker.
 
 What would differ between workers, and after a restart, is the order that shuffle() draws, and what
-sample_from_datasets() takes. So the end of the pipeline, from the first of these on, is built anew for each pass over
+sample_from_datasets() takes. So the end of the pipeline, from the first of these on, is built again for each pass over
 the data, with a seed of the trainer's in each of them.
 """
 
@@ -28,7 +28,7 @@ from tfgpujob_trainer.data.sources.text import as_text, is_text, refuse_text
 from tfgpujob_trainer.script.transformations import AGAIN, BATCHES, GROUPS, MAPS
 
 _PASSED = ("_PrefetchDataset", "_OptionsDataset")
-"""What changes no row and no batch."""
+"""Datasets that change neither rows nor batches."""
 _CACHE, _SHUFFLE, _RANDOM = "CacheDataset", "_ShuffleDataset", "_RandomDataset"
 _CHOOSE = {_SHUFFLE: "shuffle()", _RANDOM: "sample_from_datasets()"}
 _DRAWS = "random numbers drawn in the dataset's map(): each worker draws its own, and a resumed run draws others"
@@ -206,7 +206,7 @@ def parts(element: Any) -> Rows:
 
 
 def as_keras_has_it(array: Any) -> np.ndarray:
-    """Floating point numbers in Keras' float type, text as bytes, anything else as it is."""
+    """Floating point numbers in Keras' float type, text as bytes, anything else unchanged."""
     array = np.asarray(array)
     if is_text(array.dtype):
         return as_text(array, "a batch")
@@ -222,7 +222,7 @@ def _reshuffles(dataset: Any) -> bool:
 
 
 def _shuffles(dataset: Any) -> bool:
-    """Whether its order is drawn anew on each worker, or each time that it is read.
+    """True if its order is drawn separately on each worker, or each time that it is read.
 
     An order that is drawn once, from a seed of the script's, is left as it is.
     """
@@ -238,13 +238,13 @@ def _shuffles(dataset: Any) -> bool:
 
 
 def _drawn(dataset: Any) -> str:
-    """What draws its order, as it is called in a script."""
+    """The function that draws its order, by its name in a script."""
     kinds = [type(one).__name__ for one in with_inputs(dataset)]
     return " and ".join(name for kind, name in _CHOOSE.items() if kind in kinds)
 
 
 def _extent(dataset: Any) -> Extent | None:
-    """The batches of a pass, as far as the pipeline shows them without being read."""
+    """The batches of a pass, as far as the pipeline shows their number without being read."""
     kind = type(dataset).__name__
     if kind in BATCHES:
         return _batched(int(dataset._input_dataset.cardinality()), int(dataset._batch_size), dataset._drop_remainder)

@@ -1,4 +1,4 @@
-"""fit(), evaluate() and predict() of a script's models, done by the trainer's own loop under the job's strategy."""
+"""fit(), evaluate() and predict() of a script's models, executed by the trainer's own loop under the job's strategy."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class FollowedError(TrainerError):
 
 
 class Takeover:
-    """Does what a script's models are asked for. Each fit() has its own checkpoints; the first one's are the job's."""
+    """Executes the calls of a script's models. Each fit() has its own checkpoints; the first one's are the job's."""
 
     def __init__(
         self,
@@ -92,26 +92,27 @@ class Takeover:
         stop: StopFlag,
         on_fit: Callable[[keras.Model, FitCall], keras.callbacks.History] | None = None,
     ) -> None:
-        """`on_fit`: what a fit() does; by default it trains."""
+        """`on_fit`: replaces the training of a fit()."""
         self._path, self._settings, self._env = path, settings, env
         self._strategy, self._heartbeat, self._stop = strategy, heartbeat, stop
         self._on_fit = on_fit or self._train
         self._peers = Peers(strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief, position=env.position)
         self.agree = Agreement(self._peers, env.worker_names, path)
         self._held: tuple[keras.Model, OptimizerTakeover, Steps | None] | None = None
-        """What fit() or evaluate() works on; with the steps of a fit(), whose callbacks may call evaluate()."""
+        """The model of the current fit() or evaluate(); with the steps of a fit(), whose callbacks may call
+        evaluate()."""
         self._tf_config = os.environ.get("TF_CONFIG")
-        """This task's own: a script on a worker of parameter servers finds the chief's in its place."""
+        """This task's own: a script on a worker of parameter servers sees the chief's instead."""
         self._epochs = 0
         self._served: FitCall | None = None
         """The first fit() under ParameterServer, whose rows the workers have."""
         self._checked: WeakSet[Any] = WeakSet()
-        """Metrics, as a compile() made them, that a fit() or an evaluate() has looked at."""
+        """Metrics of a compile() that a fit() or an evaluate() has checked."""
         self.fits = self.calls = 0
         self.summary: dict[str, Any] = {}
 
     def fit(self, model: keras.Model, call: FitCall) -> keras.callbacks.History:
-        """Train, or go on with this fit() where its last checkpoint is; its history.
+        """Train, or continue this fit() from its last checkpoint; returns its history.
 
         A worker under ParameterServer, and an evaluator, never leave it: they end with StoppedError, FollowedError.
         """
@@ -172,7 +173,7 @@ class Takeover:
             position, more = trainer.train(run)
             self.summary = finish(run, position, more)
             if isinstance(data.train, Batches):
-                # Of an epoch that a callback has broken off nobody knows how far it was read ahead.
+                # It is unknown how far an epoch that a callback has aborted was read ahead.
                 data.train.pass_over(position.epoch + (position.index > 0))
         if not self._env.is_asynchronous:
             share_logs(call.callbacks, self._peers)
@@ -183,7 +184,7 @@ class Takeover:
         return kind(settings, self._env, self._strategy, self._heartbeat)
 
     def _check_asynchronous(self, call: FitCall) -> None:
-        """Raise ConfigError for what workers that only make a batch by its number cannot do."""
+        """Raise ConfigError for data that workers can't compute by the number of a batch."""
         if isinstance(call.x, Iterator):
             raise ConfigError(
                 "a generator, and under ParameterServer a worker may be given a batch once more, which it can't go "
@@ -321,7 +322,7 @@ class Takeover:
 
     @contextmanager
     def _holding(self, model: keras.Model, takeover: OptimizerTakeover, steps: Steps | None = None) -> Iterator[None]:
-        """Give the model back as it was, once the trainer is done with it."""
+        """Restore the model when the trainer is done with it."""
         before, self._held = self._held, (model, takeover, steps)
         try:
             yield
@@ -349,13 +350,13 @@ def _batches(x: Any, size: int, *, whole: bool) -> Iterator[Any]:
 
 
 def _compiled_metrics(model: keras.Model) -> Any:
-    """What each compile() makes anew; the model itself if it is compiled without any."""
+    """What each compile() creates again; the model itself if it is compiled without any."""
     compiled = model._compile_metrics  # noqa: SLF001
     return model if compiled is None else compiled
 
 
 def _without_epochs(model: keras.Model, call: FitCall, *, is_chief: bool) -> keras.callbacks.History:
-    """The history of a fit() whose epochs are all over before it begins, as Keras' own: empty."""
+    """The history of a fit() whose epochs are all done before it begins, as Keras' own: empty."""
     history = keras.callbacks.History()
     callbacks = [*chosen(call.callbacks, is_chief=is_chief), history]
     hooks = CallCallbacks(callbacks, model, call.verbose, epochs=call.epochs)

@@ -16,7 +16,7 @@ from tfgpujob_trainer.step.float16_allreduce import all_reduce_as_float16
 
 
 class AllReduce:
-    """All-reduces in the replica context, and knows whether this worker waits; `half`: gradients as float16."""
+    """All-reduces in the replica context, and records whether this worker waits; `half`: gradients as float16."""
 
     def __init__(self, strategy: tf.distribute.Strategy, *, half: bool = False) -> None:
         self._strategy, self._replicas = strategy, strategy.num_replicas_in_sync
@@ -27,7 +27,7 @@ class AllReduce:
         self.counter = PlainVariable("reducing", self._reducing)
 
     def waits_for_peers(self) -> bool:
-        """Whether this worker has entered the all-reduce and waits for the others. Any thread may ask."""
+        """True if this worker has entered the all-reduce and waits for the others. Any thread may call it."""
         return int(self._reducing) == len(self._strategy.extended.worker_devices)
 
     def gradients(self, message: dict[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -39,8 +39,8 @@ class AllReduce:
     def __call__(self, message: Any) -> tuple[Any, Any]:
         """Sum a structure of tensors over all replicas in one collective for each dtype.
 
-        Sparse tensors, and those of which only the run tells the shape, have one of their own.
-        Returns the sums, and the times at which this replica's tensors and the sums over all replicas were there.
+        Sparse tensors, and those whose shape is known only at run time, have one of their own. Returns the sums, and
+        the times at which this replica's tensors and the sums over all replicas were there.
         """
         if self._replicas == 1:
             return message, tf.zeros([2], tf.float64)
@@ -70,13 +70,13 @@ class AllReduce:
 
 
 def local_replica(strategy: tf.distribute.Strategy) -> int:
-    """Which of this worker's replicas is being traced."""
+    """The index of this worker's replica that is being traced."""
     index = tf.get_static_value(_context().replica_id_in_sync_group)
     return int(index) % len(strategy.extended.worker_devices)
 
 
 def places_by_dtype(flat: Sequence[Any]) -> list[list[int]]:
-    """Where the dense tensors of each dtype stand, if their shape is known; the same order on every worker."""
+    """Indexes of the dense tensors of each dtype, if their shape is known; the same order on every worker."""
     known = [(i, t) for i, t in enumerate(flat) if isinstance(t, tf.Tensor) and t.shape.is_fully_defined()]
     dense = [(t.dtype.name, i) for i, t in known]
     return [[i for name, i in dense if name == dtype] for dtype in sorted({name for name, _ in dense})]

@@ -1,4 +1,4 @@
-"""A step or an evaluation batch of all replicas as one graph, and what comes out of it for each worker alike."""
+"""A step or an evaluation batch of all replicas as one graph, and its result, which is the same on every worker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StepResult:
 
 
 Step = Callable[..., StepResult]
-"""Takes what `Compiled` takes."""
+"""Has the arguments of `Compiled`."""
 
 
 class Compiled:
@@ -62,7 +62,7 @@ class Compiled:
 
     @cached_property
     def _traced(self) -> Callable[..., Any]:
-        """The function; with a signature its only trace, which a tf.function takes 0.3 ms a call to find."""
+        """The function; with a signature its only trace, because a tf.function takes 0.3 ms a call to find it."""
         return self.function.get_concrete_function() if self._signed else self.function
 
     def variables(self) -> list[tf.Variable]:
@@ -96,7 +96,7 @@ class Compiled:
         self._has_normaliser = [normaliser is not None for _, normaliser in groups]
         ready, reduced = tf.unstack(tf.reduce_max(local(times), axis=0))
         numbers = [reduced - ready, applied, flags, *numbers_of(groups)]
-        # One vector: the host waits for each number that it reads.
+        # One vector, because the host waits for each number that it reads.
         return tf.concat([tf.reshape(tf.cast(one, tf.float64), [-1]) for one in numbers], axis=0), metrics
 
 
@@ -144,7 +144,9 @@ def _covers(known: Any, batch: Any) -> bool:
 
 
 def flags(strategy: tf.distribute.Strategy, finite: Any, votes: Any, own_seconds: Any, dtype: Any) -> Any:
-    """What a replica tells all others: its votes, to stop and to hold, whether its numbers are finite, its seconds."""
+    """What a replica sends to all others: its votes, to stop and to hold, whether its numbers are finite, its
+    seconds.
+    """
     context = tf.distribute.get_replica_context()
     mine = tf.one_hot(context.replica_id_in_sync_group, strategy.num_replicas_in_sync, dtype=dtype)
     not_finite, own = tf.cast(tf.logical_not(finite), dtype), tf.cast(own_seconds, dtype)

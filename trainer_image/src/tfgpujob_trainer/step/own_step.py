@@ -47,7 +47,7 @@ _KINDS = (0.5, 1.0)
 
 
 class OwnSteps:
-    """The steps that the model's author wrote, as `SynchronousSteps` are taken."""
+    """The steps of the model's author, with the interface of `SynchronousSteps`."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class OwnSteps:
         return self._evaluate(batches, edges)
 
     def waits_for_peers(self) -> bool:
-        """Whether this worker has done its part of a step, and lacks the others'. Any thread may ask."""
+        """True if this worker has done its part of a step, and waits for the others'. Any thread may call it."""
         return self._all_reduce.waits_for_peers()
 
     def add_loss(self, total: LossSums, step: LossSums, rows: int) -> LossSums:  # noqa: ARG002 (its numbers have them)
@@ -270,13 +270,13 @@ class OwnSteps:
         return given if len(given) > 1 else given[0]
 
     def _apply(self, optimizer: keras.optimizers.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
-        """Stands in for `optimizer.apply`."""
+        """Replaces `optimizer.apply`."""
         known = optimizer._trainable_variables if trainable_variables is None else trainable_variables  # noqa: SLF001
         variables = list(known)
         self._reduced(optimizer, grads, variables, lambda grads: type(optimizer).apply(optimizer, grads, variables))
 
     def _apply_gradients(self, optimizer: keras.optimizers.Optimizer, grads_and_vars: Any, **more: Any) -> Any:
-        """Stands in for `optimizer.apply_gradients`."""
+        """Replaces `optimizer.apply_gradients`."""
         grads, variables = zip(*grads_and_vars, strict=True)
 
         def original(grads: Any) -> None:

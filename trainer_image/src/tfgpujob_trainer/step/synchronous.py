@@ -1,8 +1,8 @@
-"""The exact step: the same weights, whatever the number of replicas.
+"""The exact step: the same weights for any number of replicas.
 
-Each replica sums its losses and gradients. One all-reduce per optimizer step then carries the gradients,
-numerators and normalisers of the loss, the metrics, the moving statistics and the stop flag together.
-Only after it are the sums divided and applied, with the optimizer's own reduction switched off.
+Each replica sums its losses and gradients. One all-reduce per optimizer step then carries the gradients, numerators and
+normalisers of the loss, the metrics, the moving statistics and the stop flag together. Only after it are the sums
+divided and applied, with the optimizer's own reduction switched off.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SynchronousSteps:
         self._begin = begin
         begin()
         self._trials: dict[bool, LossTrial] = {}
-        """Of the training and of an evaluation, where these were tried."""
+        """The trials of the training and of an evaluation, if these were made."""
         self._allowed = False
 
     @property
@@ -130,7 +130,7 @@ class SynchronousSteps:
         return self.values(loss, states)
 
     def look_at_lookups(self, rows: Any) -> None:
-        """Find the lookups whose gradients are summed over replicas and micro-batches; to be called before `train`."""
+        """Find the lookups whose gradients are summed over replicas and micro-batches; call it before `train`."""
         several = self._strategy.num_replicas_in_sync > 1 or self._takeover.accumulate > 1
         if not several or not may_look_up(self._model):
             return
@@ -207,7 +207,7 @@ class SynchronousSteps:
         return [*require("a loss that couples rows", name_in_support(self._strategy), what), *notes]
 
     def check_metrics(self, rows: Any) -> list[str]:
-        """What to say of metrics that are not the same on several replicas; raises ConfigError for some."""
+        """Notes about metrics that differ on several replicas; raises ConfigError for some."""
         own, several = has_own_numbers(self._model), self._strategy.num_replicas_in_sync > 1
         if not own and not several:
             return []
@@ -245,9 +245,9 @@ class SynchronousSteps:
         return self._evaluate(batches, edges)
 
     def waits_for_peers(self) -> bool:
-        """Whether this worker has done its part of a step, or of an evaluation batch, and lacks the others'.
+        """True if this worker has done its part of a step, or of an evaluation batch, and waits for the others'.
 
-        Any thread may ask.
+        Any thread may call it.
         """
         return self._all_reduce.waits_for_peers()
 
@@ -255,7 +255,7 @@ class SynchronousSteps:
         return Compiled(self._strategy, replica, None if self._unrolled else inputs)
 
     def _train_replica(self, batches: Any, edges: Any, votes: Any, own_seconds: Any, *, jit: bool) -> tuple[Any, ...]:
-        """`jit`: for batches that are no short ones, of which each replica has rows."""
+        """`jit`: for full batches, of which each replica has rows."""
         replica, weight = local_replica(self._strategy), stand_in.weight(self._strategy, edges)
         sums: Callable[..., Any] = partial(self._sums, weight=weight)
         regularisers, update = self._regularisers, self._update
@@ -329,7 +329,7 @@ class SynchronousSteps:
         total = self._combine(gradients, groups)
         if self._takeover.loss_scale is None:
             return self._apply_finite(total, regularisers)
-        if (context := tf.distribute.get_replica_context()) is None:  # of all replicas already, see jitted_update
+        if (context := tf.distribute.get_replica_context()) is None:  # already for all replicas, see jitted_update
             return tf.cond(all_finite(total), lambda: self._apply_finite(total, regularisers), self._skip)
         return context.merge_call(self._apply_if_finite, args=(total, regularisers))
 
