@@ -285,11 +285,11 @@ BUGS = (
         r"assign_add\((1\.0|ops\.sum\(x\))\)\n +with",
     ),
     Mutant(
-        "keep no variable that only the step has",
+        "keep no variable that only the step or a callback has",
         "train/assemble.py",
-        "variables_to_save(built.model, built.steps.captured)",
+        "variables_to_save(built.model, list(captured.values()))",
         "variables_to_save(built.model)",
-        r"^resumed(.|\n)*COUNTER\.",
+        r"^resumed(.|\n)*(COUNTER|BETA)\.assign",
     ),
     Mutant(
         "give a row left over to the batch before",
