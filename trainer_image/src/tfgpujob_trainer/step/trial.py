@@ -11,6 +11,7 @@ them moved a little. A value that is zero at first, such as the weight of a loss
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ _ROUNDED = 0.05
 layers add that up."""
 _OF_GRADIENTS = 10
 """Its multiple for gradients."""
+_LARGE = 1 << 24
+"""Elements of a table whose sparse gradient is not made dense."""
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "RngReadAndSkip")
 """Operations on a variable that leave it, and a generator's, of which each replica has its own."""
 _BY_SEED = (
@@ -217,10 +220,19 @@ def near(a: Any, b: Any, dtype: str) -> bool:
 def projected(gradients: Sequence[Any]) -> Any:
     """The product of each gradient with fixed numbers, and its size: [gradients, 2].
 
-    Gradients that add up have products that do.
+    Gradients that add up have products that do. Nothing of those of the largest tables, which are not made dense.
     """
-    both = [tf.cast(tf.stack(_projected(gradient)), tf.float64) for gradient in gradients]
-    return tf.stack(both) if both else tf.zeros([0, 2], tf.float64)
+    sizes = [math.prod(g.shape) for g in gradients]
+    kept = [i for i, (g, n) in enumerate(zip(gradients, sizes, strict=True)) if n < _LARGE or isinstance(g, tf.Tensor)]
+    if not kept:
+        return tf.zeros([len(sizes), 2], tf.float64)
+    dtype = max((gradients[i].dtype for i in kept), key=lambda dtype: dtype.size)
+    dtype = dtype if dtype.size > 2 else tf.float32
+    flat = tf.concat([tf.cast(tf.reshape(tf.convert_to_tensor(gradients[i]), [-1]), dtype) for i in kept], 0)
+    places = tf.repeat(kept, [sizes[i] for i in kept])
+    by = tf.random.stateless_uniform([sum(sizes[i] for i in kept)], [7, 7], -1, 1, dtype=dtype)
+    products = tf.math.unsorted_segment_sum(tf.stack([flat * by, flat * flat], 1), places, len(sizes))
+    return tf.cast(tf.stack([products[:, 0], tf.sqrt(products[:, 1])], 1), tf.float64)
 
 
 def unlike(whole: Any, of_halves: Any, dtype: str) -> list[int]:
@@ -314,13 +326,19 @@ def _as_alone(draws: _Draws) -> Iterator[None]:
 
 @contextmanager
 def _all_digits() -> Iterator[None]:
-    """GPUs otherwise multiply with 10 bits, which differ between batches of 8 rows and of 4."""
+    """GPUs otherwise multiply with 10 bits, which differ between batches of 8 rows and of 4.
+
+    And functions that run a few times are not worth the time that it takes to optimize them.
+    """
     before = tf.config.experimental.tensor_float_32_execution_enabled()
+    options = tf.config.optimizer.get_experimental_options()
     tf.config.experimental.enable_tensor_float_32_execution(False)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     try:
         yield
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(before)
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False, **options})
 
 
 def _changed(traces: Iterable[Any]) -> set[int]:
@@ -353,17 +371,3 @@ def _moved(value: Any, seed: int) -> Any:
     fan = value.shape[-2] if value.shape.rank > 1 else 1
     by = tf.random.stateless_uniform(value.shape, [seed, 0], -1.0 if value.shape.rank > 1 else 0.5, 1.0)
     return value + tf.cast(by, value.dtype) * tf.where(size > 0, 0.1 * size, tf.cast(0.5 / fan**0.5, value.dtype))
-
-
-def _projected(gradient: Any) -> tuple[Any, Any]:
-    sparse = isinstance(gradient, tf.IndexedSlices)
-    values = gradient.values if sparse else gradient
-    values = tf.cast(values, tf.float32) if values.dtype.size < 4 else values
-    if values.shape.rank == 0:
-        return values, tf.abs(values)
-    rows = gradient.indices if sparse else tf.range(tf.shape(values)[0])
-    by_row = tf.sin(1 + tf.cast(rows, values.dtype))
-    of_row = tf.random.stateless_normal(tf.shape(values)[1:], [7, 7], dtype=values.dtype)
-    return tf.tensordot(by_row, tf.reduce_sum(tf.reshape(values * of_row, [tf.shape(values)[0], -1]), 1), 1), tf.norm(
-        values
-    )
