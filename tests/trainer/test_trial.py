@@ -49,16 +49,16 @@ class Sums(keras.Model):
 
 
 class Hidden(keras.layers.Layer):
-    """Adds what is zero as long as its kernel is."""
+    """Adds to the loss what is zero as long as its kernel is, which is only before the first step."""
 
     def __init__(self):
         super().__init__()
-        self.to_zero = keras.layers.Dense(3, kernel_initializer="zeros")
+        self.to_zero = keras.layers.Dense(4, kernel_initializer="zeros")
 
     def call(self, x):
-        self.add_loss(0.1 * ops.sum(ops.square(self.to_zero(x) + 0.0)))
-        self.add_loss(ops.sum(ops.square(x)) * 0.01)
-        return x
+        found = self.to_zero(x)
+        self.add_loss(0.1 * ops.sum(ops.square(found)))
+        return x + found
 
 
 def over_batch(y, y_pred):
