@@ -14,6 +14,7 @@ from tests.trainer.inprocess import train_here, weights_of
 
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.model.variables import local_value
+from tfgpujob_trainer.step.trial import unlike
 
 ROWS, BATCH, EPOCHS = 45, 12, 3
 pytestmark = pytest.mark.usefixtures("float64")
@@ -224,6 +225,11 @@ def test_random_numbers_for_rows_are_no_coupling():
     # What a tf.function of the layer keeps is none of the trial, in which a draw is always the same.
     noise, rows = found.built.model.layers[2], np.zeros((8, 4))
     assert not np.array_equal(noise(rows, training=True), noise(rows, training=True))
+
+
+def test_gradients_of_float16_are_not_compared():
+    whole, of_halves = np.array([[1.0, 1.0], [0.5, 1.0]]), np.array([[0.0, 1.0], [0.5, 1.0]])
+    assert [unlike(whole, of_halves, name) for name in ("float32", "float16")] == [[0], []]
 
 
 def test_it_leaves_nothing_behind():
