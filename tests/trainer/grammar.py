@@ -246,15 +246,18 @@ CLIPS = _lines("""
 MINE = _blocks("""
 class Mine(keras.optimizers.SGD):
     def apply_gradients(self, grads_and_vars, **more):
-        return super().apply_gradients([(g - 0.5 * ops.mean(g), v) for g, v in grads_and_vars], **more)
+        pairs = [(tf.convert_to_tensor(g), v) for g, v in grads_and_vars]
+        return super().apply_gradients([(g - 0.5 * ops.mean(g), v) for g, v in pairs], **more)
 # or
 class Mine(keras.optimizers.SGD):
     def apply(self, grads, trainable_variables=None):
+        grads = [tf.convert_to_tensor(g) for g in grads]
         size = ops.sqrt(sum(ops.sum(g * g) for g in grads))
         super().apply([g / (1.0 + size) for g in grads], trainable_variables)
 # or
 class Mine(keras.optimizers.Adam):
     def update_step(self, gradient, variable, learning_rate):
+        gradient = tf.convert_to_tensor(gradient)
         super().update_step(0.5 * gradient + 0.1 * ops.tanh(gradient), variable, learning_rate)
 # or
 class Mine(keras.optimizers.Optimizer):
@@ -269,7 +272,7 @@ class Mine(keras.optimizers.Optimizer):
 
     def update_step(self, gradient, variable, learning_rate):
         slot = self.slots[self._get_variable_index(variable)]
-        slot.assign(0.5 * slot + gradient)
+        slot.assign(0.5 * slot + tf.convert_to_tensor(gradient))
         self.assign_sub(variable, ops.cast(learning_rate, "float64") * slot / (1.0 + ops.cast(self.steps, "float64")))
 """)
 CALLBACKS = _lines("""
@@ -308,13 +311,12 @@ class Hook(keras.callbacks.Callback):
 # or
 class Hook(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
-        self.teacher = keras.models.clone_model(self.model)
-        self.teacher.set_weights(self.model.get_weights())
+        self.teacher = [tf.Variable(w) for w in self.model.get_weights()]
 
     def on_epoch_end(self, epoch, logs=None):
-        pairs = zip(self.teacher.get_weights(), self.model.get_weights())
-        self.teacher.set_weights([0.5 * t + 0.5 * w for t, w in pairs])
-        self.model.set_weights(self.teacher.get_weights())
+        for teacher, weight in zip(self.teacher, self.model.get_weights()):
+            teacher.assign(0.5 * teacher + 0.5 * weight)
+        self.model.set_weights([teacher.numpy() for teacher in self.teacher])
 # or
 class Hook(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
