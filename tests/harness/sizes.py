@@ -22,6 +22,9 @@ def _spec(**more: Any) -> dict[str, Any]:
     return {"spec": {**_container()["spec"], **more}}
 
 
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_TERM: Final = {"weight": 1, "preference": {}}
+
 TEMPLATES: Final[Mapping[str, Template]] = {
     "env": lambda n: _container(env=[{"name": f"E{i}"} for i in range(n)]),
     "env with values": lambda n: _container(env=[{"name": f"E{i}", "value": "x" * 30} for i in range(n)]),
@@ -33,7 +36,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "node selector": lambda n: _spec(nodeSelector={f"k{i:05d}": "v" for i in range(n)}),
     "tolerations": lambda n: _spec(tolerations=[{"key": f"k{i}"} for i in range(n)]),
     "volumes": lambda n: _spec(volumes=[{"name": f"v{i}", "emptyDir": {}} for i in range(n)]),
-    "unknown fields": lambda n: _spec(affinity={"x": [{"a": {}} for _ in range(n)]}),
+    "affinity terms": lambda n: _spec(affinity={"nodeAffinity": {_PREFERRED: [_TERM for _ in range(n)]}}),
     "annotations": lambda n: {"metadata": {"annotations": {f"k{i:05d}": "v" for i in range(n)}}, **_container()},
     "labels": lambda n: {"metadata": {"labels": {f"k{i:05d}": "v" for i in range(n)}}, **_container()},
 }

@@ -127,7 +127,7 @@ def _until_idle(operator: OperatorProcess) -> None:
 
 def _runs_after(cluster: LiveCluster, name: str) -> float:
     began = time.monotonic()
-    good = _job(name, spec("nothing"))
+    good = _job(name, spec(None))
     good["metadata"]["namespace"] = "default"
     cluster.do(lambda: cluster.server.place(good))
     cluster.until_running(name)

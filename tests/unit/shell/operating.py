@@ -28,7 +28,7 @@ def job(name: str, namespace: str, body: Any) -> dict[str, Any]:
 
 
 def make_good(cluster: LiveCluster, name: str) -> None:
-    cluster.do(lambda: cluster.server.place(job(name, "default", spec("nothing"))))
+    cluster.do(lambda: cluster.server.place(job(name, "default", spec(None))))
 
 
 class Running:

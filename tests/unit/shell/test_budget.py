@@ -32,9 +32,9 @@ def job(shape: str, number: int, namespace: str = "a", entries: int = 0) -> Obje
     return {**whole, "metadata": metadata}
 
 
-@pytest.mark.parametrize(("shape", "entries"), [("node selector", 19_900), ("unknown fields", 9_900)])
+@pytest.mark.parametrize(("shape", "entries"), [("node selector", 19_900), ("affinity terms", 4_900)])
 def test_a_readable_job_takes_no_more_than_it_sends(shape: str, entries: int) -> None:
-    """19,900 keys in 300 KiB took 3.3 MiB, 9,900 times {"a":{}} in 106 KiB 2.6 MiB."""
+    """19,900 keys in 300 KiB took 3.3 MiB, 9,900 small objects in 106 KiB 2.6 MiB."""
     sent = [json.dumps(job(shape, number, entries=entries)).encode() for number in range(5)]
     held = Store()
     held.put(Kind.JOB, decoded(json.dumps(job(shape, 9, entries=entries)).encode()))

@@ -26,7 +26,7 @@ def label(cluster: LiveCluster, namespace: str, **labels: str) -> None:
 
 
 def make(cluster: LiveCluster, namespace: str, name: str) -> None:
-    cluster.do(lambda: cluster.server.place(job(name, namespace, spec("nothing"))))
+    cluster.do(lambda: cluster.server.place(job(name, namespace, spec(None))))
 
 
 def runs(cluster: LiveCluster, namespace: str, name: str) -> bool:

@@ -131,7 +131,7 @@ async def test_a_job_whose_reconciliation_raises_is_named_and_blocks_nobody(
         return reconcile(snapshot, now, config)
 
     monkeypatch.setattr(main, "reconcile", broken)
-    cluster.do(lambda: cluster.server.place(job("bad", STRANGERS, spec("nothing"))))
+    cluster.do(lambda: cluster.server.place(job("bad", STRANGERS, spec(None))))
     make_good(cluster, "good")
     async with operating(monkeypatch, cluster) as operator:
 
@@ -172,7 +172,7 @@ async def test_a_job_whose_reconciliation_is_slow_is_set_aside_until_it_is_small
     monkeypatch.setattr(main, "reconcile", slow)
     monkeypatch.setattr(quarantine, "SLOW_SECONDS", 0.15)
     monkeypatch.setattr(quarantine, "FIRST", timedelta(seconds=1))
-    cluster.do(lambda: cluster.server.place(job("bad", STRANGERS, spec("nothing"))))
+    cluster.do(lambda: cluster.server.place(job("bad", STRANGERS, spec(None))))
     async with operating(monkeypatch, cluster) as operator:
         await until(lambda: says("True"), "it is set aside")
         make_good(cluster, "good")
@@ -188,12 +188,12 @@ async def test_a_job_in_a_namespace_that_is_left_out_is_as_if_it_were_not_there(
     monkeypatch: pytest.MonkeyPatch, cluster: LiveCluster
 ) -> None:
     """Who may make jobs in kube-system must not get pods there by way of the operator."""
-    cluster.do(lambda: cluster.server.place(job("before", STRANGERS, spec("nothing"))))
+    cluster.do(lambda: cluster.server.place(job("before", STRANGERS, spec(None))))
     poison(cluster, "deep", POISONS["arrays-10000"])
     make_good(cluster, "good")
     async with operating(monkeypatch, cluster, exclude_namespaces=frozenset({STRANGERS})) as operator:
         await until(lambda: runs(cluster, "good"), "the good job runs")
-        cluster.do(lambda: cluster.server.place(job("after", STRANGERS, spec("nothing"))))
+        cluster.do(lambda: cluster.server.place(job("after", STRANGERS, spec(None))))
         make_good(cluster, "last")
         await until(lambda: runs(cluster, "last"), "a job that came after it runs")
         assert await operator.get("/readyz") == (200, "ok")

@@ -17,7 +17,7 @@ MAX_CHARACTERS: Final = 256 << 10
 _MORE: Final = "keep such data in a ConfigMap or an image"
 
 
-def too_large(spec: object) -> Invalid | None:
+def too_large(spec: object, max_values: int = MAX_VALUES) -> Invalid | None:
     """Why the spec is too large to read; None if it is not. Not recursive, and stops at the first problem."""
     level: list[Any] = [spec] if isinstance(spec, dict | list) else []
     values, characters = 0, len(spec) if isinstance(spec, str) else 0
@@ -29,8 +29,8 @@ def too_large(spec: object) -> Invalid | None:
                 children += container.values()
             else:
                 children += container
-            if len(children) + values > MAX_VALUES:
-                return Invalid("spec", f"has more than {MAX_VALUES:,} values", _MORE)
+            if len(children) + values > max_values:
+                return Invalid("spec", f"has more than {max_values:,} values", _MORE)
         values += len(children)
         characters += sum(len(child) for child in children if isinstance(child, str))
         if characters > MAX_CHARACTERS:

@@ -9,8 +9,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tfgpujob.api.invalid import Invalid
+from tfgpujob.api.limits import too_large
+from tfgpujob.api.template import without_empty
 from tfgpujob.api.translate import fields_of, model_in, translate_all
 
+MAX_VALUES: Final = 4_000
+"""A template with more is left to the API server: to check it would hold the operator's event loop."""
 _QUANTITY: Final = {"sizeLimit", "divisor"}
 _QUANTITIES: Final = {"limits", "requests", "overhead"}
 """The client knows quantities as texts only. The API server takes numbers too."""
@@ -19,6 +23,9 @@ _QUANTITIES: Final = {"limits", "requests", "overhead"}
 def against_schema(template: Mapping[str, Any], path: str) -> list[Invalid]:
     """What an API server would refuse or drop in a pod made from the template: unknown fields, values of another type,
     missing required fields. Containers may be missing, because the operator adds the one that trains."""
+    if too_large(template, MAX_VALUES) is not None:
+        return []
+    template = without_empty(template)
     # Here, since it takes 0.15 s, and most commands read no template.
     from kubernetes.aio.client.models import V1PodTemplateSpec  # noqa: PLC0415
 

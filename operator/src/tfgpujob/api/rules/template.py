@@ -115,7 +115,7 @@ def _own_env(template: PodTemplate, path: str) -> Iterator[Invalid]:
 
 def _schema(job: Job) -> Iterator[Invalid]:
     for role in job.templates:
-        template = getattr(job.spec.replica_specs, role).pod_template
+        template = getattr(job.spec.replica_specs, role).template
         yield from against_schema(template, f"spec.replicaSpecs.{role}.template")
 
 

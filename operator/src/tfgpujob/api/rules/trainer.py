@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
@@ -165,7 +164,7 @@ RULES = (
         "trainer.class-weights",
         Refusal(
             of=trainer_of,
-            breaks=lambda trainer: not all(re.fullmatch("[0-9]+", name) for name in trainer.class_weights or ()),
+            breaks=lambda trainer: not all(name.isascii() and name.isdigit() for name in trainer.class_weights or ()),
             at="spec.trainer.classWeights",
             cel="self.all(name, name.matches('^[0-9]+$'))",
             problem="a class is not a number",
