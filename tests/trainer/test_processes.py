@@ -119,6 +119,7 @@ def start_killed(launch: Launcher, config: dict[str, Any]) -> None:
     assert killed[1].wait() == -9
 
 
+@pytest.mark.deep
 def test_a_killed_and_resumed_run_ends_with_the_same_bits(launch, undisturbed):
     config = trainer_config(launch.directory / "killed", params={"dropout": 0.3})
     start_killed(launch, config)

@@ -47,6 +47,7 @@ def test_two_workers_train_without_it(undisturbed):
     assert undisturbed
 
 
+@pytest.mark.deep
 def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, undisturbed):
     # Steps so long that copying the state costs next to nothing of them, also on a busy machine.
     second = {"TEST_DO": "die once", "TEST_AT": "11", "TEST_PAUSE": "0.1"}

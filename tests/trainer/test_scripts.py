@@ -223,6 +223,7 @@ print(len(history.epoch), "epochs for", repr(options.name))
 """
 
 
+@pytest.mark.deep
 def test_a_script_finds_its_arguments(launch):
     (launch.directory / "line.py").write_text(WITH_ARGUMENTS)
     env = {"TFGPU_CODE_DIR": str(launch.directory)}

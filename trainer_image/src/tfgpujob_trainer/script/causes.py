@@ -14,7 +14,7 @@ _ABSENT = re.compile(r"object has no attribute '(\w+)'")
 _OF_AUTOGRAPH = re.compile(r'File "([^"]+)", line (\d+), in \w+  \*')
 """AutoGraph's form of lines of a tf.function, whose frames are in a generated file."""
 _TPU = "tpu_cluster_resolver.py"
-_PART = re.compile(r"(\S+)_temp\S*; No such file or directory.{0,4096}/job:ps/", re.DOTALL)
+_PART = re.compile(r"(?<!\S)(?>(\S+?)_temp[^\s;]*); No such file or directory.{0,4096}/job:ps/", re.DOTALL)
 """What a parameter server says that should write its part of a checkpoint into a folder that it does not have."""
 
 
