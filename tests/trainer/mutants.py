@@ -108,7 +108,7 @@ MUTANTS = (
         "train/run.py",
         '**state["position"], "loss": loss})',
         '**state["position"], "index": 0, "loss": loss})',
-        "test_processes.py killed_and_resumed",
+        "test_checkpoint_manager.py resumes",
     ),
     Mutant(
         "write over a newer attempt's checkpoints",

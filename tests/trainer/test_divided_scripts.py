@@ -80,6 +80,7 @@ def same(task: Task, folder: Path, plain: tuple[list[float], list[np.ndarray]]) 
         np.testing.assert_allclose(mine, theirs, rtol=EXACT, atol=EXACT)
 
 
+@pytest.mark.deep
 def test_a_divided_model_is_what_it_is_on_one_device(launch, plain):
     """Also its file: saved on the mesh, it is loaded without one."""
     task = start(launch, [1, 2])

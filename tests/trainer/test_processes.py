@@ -264,6 +264,7 @@ def test_sigterm_before_the_strategy_exists_ends_at_once(launch):
     assert task.ended["cause"] == "Stopped"
 
 
+@pytest.mark.deep
 def test_two_workers_read_a_dataset_as_one_does(launch):
     params = {"kind": "dataset"}
     pair = launch.start_workers(trainer_config(launch.directory / "dataset2", params=params))
