@@ -168,7 +168,8 @@ class Meter:
         if option("--shard"):
             if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
                 session.exitstatus = pytest.ExitCode.OK
-            if session.exitstatus == pytest.ExitCode.OK and option("--part"):
+            ran = session.exitstatus == pytest.ExitCode.OK and not option("--collect-only")
+            if ran and option("--part"):
                 tiers.record(option("--part"), option("--shard"))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

@@ -130,3 +130,6 @@ def test_a_shard_without_tests_passes(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text("import pytest\n@pytest.mark.deep\ndef test_one():\n    pass\n")
     code, printed = pytest_run(tmp_path, "--shard", "2/2")
     assert (code, "1 deselected" in printed) == (0, True), printed
+    before = tiers.RAN.read_bytes()
+    code, printed = pytest_run(tmp_path, "--shard", "1/2", "--part", "unit", "--collect-only")
+    assert (code, tiers.RAN.read_bytes() == before) == (0, True), "a list of tests is no run"
