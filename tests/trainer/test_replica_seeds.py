@@ -44,3 +44,9 @@ def test_layers_that_draw_are_named():
     model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dropout(0.0), keras.layers.Dense(1)])
     assert draw_notes(model, "Mirrored") == ["drops, noisy: every replica draws masks of its own"]
     assert draw_notes(model, "OneDevice") == []
+
+
+def test_an_lstm_draws_only_with_dropout():
+    plain, drops = keras.layers.LSTM(2, return_sequences=True), keras.layers.LSTM(2, recurrent_dropout=0.1)
+    model = keras.Sequential([keras.Input((3, 4)), plain, drops])
+    assert draw_notes(model, "Mirrored") == [f"{drops.cell.name}: every replica draws masks of its own"]

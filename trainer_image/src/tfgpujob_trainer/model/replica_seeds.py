@@ -14,6 +14,8 @@ from tfgpujob_trainer.model.moving_statistics import few
 _STRIDE = 1_000_003
 """Between the seeds of two replicas; a prime, so that no other layer's seed is likely to be that far away."""
 
+_RATES = ("rate", "dropout", "recurrent_dropout")
+
 
 def draw_per_replica(model: keras.Model) -> None:
     """Let every SeedGenerator of the model give another seed to each replica.
@@ -28,9 +30,14 @@ def draw_per_replica(model: keras.Model) -> None:
 
 def draw_notes(model: keras.Model, strategy: str) -> list[str]:
     """What to say of layers that draw while they train, such as Dropout."""
-    layers = model._flatten_layers()  # noqa: SLF001
-    drawing = [one.name for one in layers if one._seed_generators and getattr(one, "rate", None) != 0]  # noqa: SLF001
+    drawing = [layer.name for layer in model._flatten_layers() if _draws(layer)]  # noqa: SLF001
     return require("Dropout", strategy, few(drawing)) if drawing else []
+
+
+def _draws(layer: keras.Layer) -> bool:
+    """Dropout(0) and an LSTM without dropout have a generator too, and draw nothing."""
+    rates = [getattr(layer, name) for name in _RATES if hasattr(layer, name)]
+    return bool(layer._seed_generators) and (not rates or any(rates))  # noqa: SLF001
 
 
 def draw_as_compiled(model: keras.Model) -> None:
