@@ -23,7 +23,6 @@ from tfgpujob.units import counted, duration, hours
 MOST_ROWS: Final = 500
 MOST_COMPARED: Final = 8
 _MOST_PARAMETERS: Final = 300
-_WAITING: Final = "Waiting"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ LINES: Final = 20
 MOST_LOGS: Final = 8
 """Replicas whose lines are read."""
 MOST_RUNS: Final = 200
-_LEADERS: Final = (f"{names.Role.CHIEF}-0", f"{names.Role.WORKER}-0")
 _LOG_BYTES: Final = 64 << 10
 _WHOLE_LOG_BYTES: Final = 8 << 20
 

@@ -11,7 +11,6 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.exits import ConfigError
 
 _LACKING = re.compile(r"'tf\.(\w+)' op does not implement layout propagation")
-_OF_HOST = re.compile(r"The op/function (\S+) got a regular tensor")
 _OF_DTENSOR = "tensorflow/dtensor/"
 """Source path in an error of DTensor's."""
 _FIXES = {

@@ -133,10 +133,7 @@ RULES = (
         ),
         Refusal(
             of=trainer_of,
-            breaks=lambda trainer: (
-                trainer.best.monitor is not None
-                and trainer.evaluate.every_epochs is trainer.evaluate.every_steps is None
-            ),
+            breaks=lambda trainer: trainer.best.monitor is not None and _never_evaluates(trainer.evaluate),
             at="spec.trainer",
             cel="!has(self.best) || !has(self.best.monitor) || "
             "has(self.evaluate) && (has(self.evaluate.everyEpochs) || has(self.evaluate.everySteps))",
