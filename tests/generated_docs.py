@@ -45,6 +45,7 @@ Two things are not repeated: the reason of a start that was refused or took too 
 ABOUT_DECISIONS = """# Decisions
 
 Why things are as they are, one page each, in the order in which they were decided. Each says what else was considered.
+Decisions 25, 31, 36, 37, 41, 42 and 47 are one page now: [membership](../design/membership.md).
 
 """
 
