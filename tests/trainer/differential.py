@@ -371,7 +371,7 @@ def main() -> int:
             NEXT_SEED.parent.mkdir(exist_ok=True)
             NEXT_SEED.write_text(json.dumps({"seed": seed}))
     print(found or "", file=sys.stderr)
-    silent = search.went["silent"] if options.tells else int(found is not None)
+    silent = search.went["silent"] if options.prints else int(found is not None)
     figures = {"programs": search.went.total(), "silent": silent, "how": search.went}
     print(json.dumps({"name": "differential", "ok": not silent, **figures}))
     return int(bool(silent))
