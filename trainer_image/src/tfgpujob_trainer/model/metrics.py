@@ -44,26 +44,27 @@ def check_shared_metrics(model: keras.Model, batch: Batch, y_pred: Any, strategy
     rows = max(lengths)
     if rows == 1 or len(lengths) > 1:
         return []
-    first_rows = max(1, 3 * rows // 8)
-    # Parts of different length: where they are alike, the mean of their means is that of all rows. All rows are cut out
-    # too, since what is cut out has no mask.
-    parts = [
-        tf.nest.map_structure(lambda array, part=part: None if array is None else array[part], counted)
-        for part in (slice(0, rows), slice(0, first_rows), slice(first_rows, rows))
-    ]
-    whole, first, second, both = (_counted(model, some) for some in (parts[:1], parts[1:2], parts[2:], parts[1:]))
-    summed = [a + b for a, b in zip(first, second, strict=True)]
-    for variable, one, other in zip(metric_variables(model), both, summed, strict=True):
-        if not np.allclose(one, other, **_TOLERANCE):
-            require("a metric that is no sum", strategy, f"metric state {variable.path!r}")
-    notes: list[str] = []
-    of_parts = results(model, summed)
-    for name, value in results(model, whole).items():
-        if not np.allclose(value, of_parts[name], **_TOLERANCE):
-            numbers = one_number(value), one_number(of_parts[name])
-            found = f"metric {name!r} ({numbers[0]:.4g} of {rows} rows, {numbers[1]:.4g} of their parts)"
-            notes += require("a metric of one number for a batch", strategy, found)
-    return notes
+    notes: dict[str, list[str]] = {}
+    # Parts of different length: where they are alike, the mean of their means is that of all rows. Cut at several
+    # places, since the medians of two parts often are those in the middle of all rows.
+    for first_rows in sorted({max(1, part * rows // 8) for part in (1, 2, 3)}):
+        # All rows are cut out too, since what is cut out has no mask.
+        parts = [
+            tf.nest.map_structure(lambda array, part=part: None if array is None else array[part], counted)
+            for part in (slice(0, rows), slice(0, first_rows), slice(first_rows, rows))
+        ]
+        whole, first, second, both = (_counted(model, some) for some in (parts[:1], parts[1:2], parts[2:], parts[1:]))
+        summed = [a + b for a, b in zip(first, second, strict=True)]
+        for variable, one, other in zip(metric_variables(model), both, summed, strict=True):
+            if not np.allclose(one, other, **_TOLERANCE):
+                require("a metric that is no sum", strategy, f"metric state {variable.path!r}")
+        of_parts = results(model, summed)
+        for name, value in results(model, whole).items():
+            if not np.allclose(value, of_parts[name], **_TOLERANCE):
+                numbers = one_number(value), one_number(of_parts[name])
+                found = f"metric {name!r} ({numbers[0]:.4g} of {rows} rows, {numbers[1]:.4g} of their parts)"
+                notes[name] = require("a metric of one number for a batch", strategy, found)
+    return [note for said in notes.values() for note in said]
 
 
 def has_own_numbers(model: keras.Model) -> bool:

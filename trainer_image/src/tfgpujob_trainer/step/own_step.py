@@ -21,7 +21,7 @@ from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.batch import batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
-from tfgpujob_trainer.model.loss import LossSums, add_loss
+from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.model.metrics import MetricStates, metric_variables
 from tfgpujob_trainer.model.moving_statistics import (
     Statistics,
@@ -117,12 +117,12 @@ class OwnSteps:
         """True if this worker has done its part of a step, and waits for the others'. Any thread may call it."""
         return self._all_reduce.waits_for_peers()
 
-    def add_loss(self, total: LossSums, step: LossSums, rows: int) -> LossSums:  # noqa: ARG002 (its numbers have them)
-        """`total` with what one more step or batch returned."""
-        return add_loss(total, step)
+    def add_loss(self, total: LossSums, step: LossSums, rows: int) -> LossSums:  # noqa: ARG002 (as Keras does)
+        """What one more step or batch returned: Keras shows the last one's numbers."""
+        return step
 
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
-        """What train_step() returns, by its names: metrics from their state, other numbers as means over the rows."""
+        """What train_step() returns, by its names: metrics from their state, other numbers of the last batch."""
         return self._values("train_step", loss, states)
 
     def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
