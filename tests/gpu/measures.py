@@ -97,9 +97,10 @@ def _strategy() -> tf.distribute.Strategy:
     """Over the first GPU, or the CPU, as the trainer prepares it for a pod with this environment."""
     env = environment.read(os.environ)
     leave_threads_for_reading(2)
+    keras.utils.set_random_seed(7)
     stop_keras_scaling_by_replicas()
     remember_auto()
-    return build_strategy(env, prepare_devices(env, seed=7, deterministic=False, say=say))
+    return build_strategy(env, prepare_devices(env, say))
 
 
 def _synchronized(trial: Trial) -> Trial:

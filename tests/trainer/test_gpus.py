@@ -103,7 +103,7 @@ def pretended(monkeypatch):
 
 def prepare(env):
     said: list[str] = []
-    return prepare_devices(env, seed=1, deterministic=False, say=said.append), said
+    return prepare_devices(env, said.append), said
 
 
 def test_tensorflow_is_told_which_gpus_and_how_much_of_them(pretended):

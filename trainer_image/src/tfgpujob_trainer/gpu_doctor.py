@@ -65,7 +65,7 @@ def _look(found: dict[str, Any], env: Environment) -> None:
     if cuda[0] < int(built.partition(".")[0]):
         what = f"the node's driver is for CUDA {driver} at the most, and TensorFlow is built for {built}"
         raise ConfigError(what, "update the node's driver")
-    devices = prepare_devices(env, seed=None, deterministic=False, say=say)
+    devices = prepare_devices(env, say)
     for device in devices:
         _must(f"a matrix product on {device}", partial(multiplies, device))
     if len(devices) > 1:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare_devices
+from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import build_strategy
@@ -73,10 +73,8 @@ def measure(settings: TrainerConfig, rates: Sequence[float]) -> list[float]:
     if settings.mode != "train":
         raise ConfigError("trainer.mode is predict, which has no learning rate", "test a job that trains")
     path = script.find(settings, env)
-    if settings.precision is not None:
-        keras.config.set_dtype_policy(settings.precision)
     leave_threads_for_reading(settings.data.parallel_reads)
-    devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
+    devices = prepare(settings, env, say)
     strategy = build_strategy(env, devices[:1])
     stop_keras_scaling_by_replicas()
     keep_rows_in_order()

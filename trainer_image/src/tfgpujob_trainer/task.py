@@ -11,11 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-import keras
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.collective_deadline import CollectiveDeadline
-from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare_devices
+from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import build_strategy, resolve_peers
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
@@ -88,10 +87,8 @@ def end(outcome: Outcome, heartbeat: Heartbeat, deadline: CollectiveDeadline) ->
 
 def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> Outcome:
     """Train, evaluate and export, or follow a training run as its evaluator; returns how it ended."""
-    if settings.precision is not None:
-        keras.config.set_dtype_policy(settings.precision)
     leave_threads_for_reading(settings.data.parallel_reads)
-    devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
+    devices = prepare(settings, env, say)
     path = script.find(settings, env)
     if env.serves and (path is None or env.role == "ps"):
         serve(settings, env, heartbeat)

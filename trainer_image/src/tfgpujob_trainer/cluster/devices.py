@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfgpujob_trainer.cluster.gpus import Gpu, choose, describe, memory_mib
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 
 Say = Callable[[str], None]
@@ -20,15 +21,21 @@ _NONE = "-1"
 logged it."""
 
 
-def prepare_devices(env: Environment, *, seed: int | None, deterministic: bool, say: Say) -> list[str]:
-    """Set seeds, memory and devices before TensorFlow initialises; returns the devices to train on, and logs them.
+def prepare(job: TrainerConfig, env: Environment, say: Say) -> list[str]:
+    """Set what spec.trainer says of precision and determinism, and `prepare_devices`."""
+    if job.precision is not None:
+        keras.config.set_dtype_policy(job.precision)
+    keras.utils.set_random_seed(job.seed)
+    if job.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    return prepare_devices(env, say)
+
+
+def prepare_devices(env: Environment, say: Say) -> list[str]:
+    """Set memory and devices before TensorFlow initialises; returns the devices to train on, and logs them.
 
     Raises ConfigError when fewer GPUs are visible than the pod was granted, or with less memory than its limit.
     """
-    if seed is not None:
-        keras.utils.set_random_seed(seed)
-    if deterministic:
-        tf.config.experimental.enable_op_determinism()
     physical = tf.config.list_physical_devices("GPU")
     visible, hidden_by = _described(physical), os.environ.get("CUDA_VISIBLE_DEVICES")
     used: Sequence[Gpu] = ()

@@ -42,7 +42,7 @@ class Task:
                 "use tf.distribute.ParameterServerStrategy; report() works on the chief",
             )
         try:
-            devices = prepare_devices(self.env, seed=None, deterministic=False, say=say_once)
+            devices = prepare_devices(self.env, say_once)
         except RuntimeError as error:
             if "initialized" not in str(error):
                 raise

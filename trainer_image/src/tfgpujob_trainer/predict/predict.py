@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.checkpoints.object_store import object_store
-from tfgpujob_trainer.cluster.devices import check_placement, prepare_devices
+from tfgpujob_trainer.cluster.devices import check_placement, prepare
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import entrypoint
 from tfgpujob_trainer.contract.config import batch_size
@@ -50,10 +49,8 @@ _PREFETCH = 2
 
 def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> Outcome:
     """Compute this worker's missing parts; returns how it ended."""
-    if settings.precision is not None:
-        keras.config.set_dtype_policy(settings.precision)
     _share_cores(max(env.gpus or 1, 1) * env.processes_per_gpu)
-    devices = prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say)
+    devices = prepare(settings, env, say)
     check_placement(settings.placement, devices)
     devices = devices[:1] if env.traits.single_replica and not settings.placement else devices
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)

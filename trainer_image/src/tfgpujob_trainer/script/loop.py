@@ -17,9 +17,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 from unittest import mock
 
-import keras
-
-from tfgpujob_trainer.cluster.devices import prepare_devices
+from tfgpujob_trainer.cluster.devices import prepare
 from tfgpujob_trainer.cluster.leaving import leave_together
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import listening
@@ -43,9 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     settings, env = config.load(options.config, options.set), own_program.environment(os.environ)
     sys.excepthook = _print
-    if settings.precision is not None:
-        keras.config.set_dtype_policy(settings.precision)
-    prepare_devices(env, seed=settings.seed, deterministic=settings.deterministic, say=say_once)
+    prepare(settings, env, say_once)
     env = folder.enter(settings, env)
     path = env.code_directory / settings.entrypoint
     if env.serves:
