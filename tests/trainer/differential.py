@@ -34,15 +34,13 @@ import tensorflow as tf
 from tests.trainer import harness
 from tests.trainer.forking import ForkServer
 from tests.trainer.grammar import Program, programs
-from tests.trainer.inprocess import environment_over, prepare, strategy_over
+from tests.trainer.inprocess import prepare, session_of
 from tests.trainer.mutants import ROOT, Mutant, planted
 from tests.trainer.reference import use_float
 
-from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import SUPPORT
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.run import run_script
 from tfgpujob_trainer.supervise.processes import training_environment
 
@@ -154,14 +152,7 @@ def by_trainer(path: Path, devices: int, *, output: str = "", step: int | None =
     how, said, file = f"on {devices} replicas{output and ', resumed'}", io.StringIO(), path.parent / f"{devices}.npz"
     with _fresh(file), contextlib.redirect_stdout(said), _broken_off(step):
         try:
-            run_script(
-                path,
-                settings,
-                environment_over(devices),
-                strategy=strategy_over(devices),
-                heartbeat=Heartbeat(None),
-                stop=StopFlag(),
-            )
+            run_script(path, session_of(settings, devices))
         except ConfigError as error:
             return Run(how, None, f"{said.getvalue()}{error}", refused=True)
         except Exception:

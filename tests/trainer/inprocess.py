@@ -13,19 +13,22 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract import config, environment
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
+from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.model.variables import local_value
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script.takeover import Takeover
 from tfgpujob_trainer.step.jit import remember_auto
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.loop import SynchronousTrainer
 from tfgpujob_trainer.train.run import Run
+from tfgpujob_trainer.train.session import Session
 
 WORKERS = 0
 """In place of a number of devices: the workers of TF_CONFIG, of which this process is one."""
@@ -92,16 +95,29 @@ def train_module(
             **more,
         }
     )
-    env, strategy = environment_over(devices), strategy_over(devices)
     if settings.precision is not None:
         keras.config.set_dtype_policy(settings.precision)
-    heartbeat = heartbeat or Heartbeat(None)
-    with strategy.scope():
-        trainer = SynchronousTrainer(settings, env, strategy, heartbeat)
-        built = build_model(settings, env, strategy, module, trainer=trainer, heartbeat=heartbeat)
-        run = assemble(settings, env, built, trainer.evaluator(built), heartbeat=heartbeat, stop=StopFlag())
+    session = session_of(settings, devices, heartbeat)
+    with session.strategy.scope():
+        trainer = SynchronousTrainer(settings, session)
+        built = build_model(settings, session, module, trainer)
+        run = assemble(settings, built, trainer.evaluator(built))
     trainer.train(run)
     return run
+
+
+def session_of(
+    job: TrainerConfig, devices: int = 1, heartbeat: Heartbeat | None = None, env: Environment | None = None
+) -> Session:
+    """The session of a job over this number of devices."""
+    own = env or environment_over(devices)
+    return Session(job=job, env=own, strategy=strategy_over(devices), heartbeat=heartbeat or Heartbeat(None))
+
+
+def takeover_of(output: Path, devices: int = 1, *, env: Environment | None = None, **fields: Any) -> Takeover:
+    """What executes the calls of a script that writes there; `fields` are others of spec.trainer."""
+    job = config.parse({"entrypoint": "a.py", "output": {"directory": str(output)}, **fields})
+    return Takeover(Path(__file__), session_of(job, devices, env=env))
 
 
 @cache
@@ -110,11 +126,11 @@ def strategy_over(devices: int) -> tf.distribute.Strategy:
     return build_strategy(environment_over(devices), [f"/cpu:{i}" for i in range(devices)])
 
 
-def environment_over(devices: int) -> environment.Environment:
+def environment_over(devices: int) -> Environment:
     """The environment of the job with that strategy."""
     if devices == WORKERS:
         return environment.read(os.environ)
-    return environment.Environment(strategy="Mirrored" if devices > 1 else "OneDevice")
+    return Environment(strategy="Mirrored" if devices > 1 else "OneDevice")
 
 
 def weights_of(run: Run[Any]) -> list[np.ndarray]:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.trainer.inprocess import strategy_over, train_here
+from tests.trainer.inprocess import strategy_over, takeover_of, train_here
 
-from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.contract import config
-from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.call import FitCall
-from tfgpujob_trainer.script.takeover import Takeover
 
 ROWS = 22
 """The last of three batches is cut into parts of different length."""
@@ -87,11 +80,7 @@ def test_a_state_that_cannot_be_summed_is_refused_on_two_replicas():
 
 
 def script_on_two_replicas(output):
-    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(output)}})
-    strategy, path = strategy_over(2), Path(__file__)
-    return Takeover(
-        path, parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
-    ), strategy
+    return takeover_of(output, 2), strategy_over(2)
 
 
 def test_an_evaluation_in_the_middle_of_an_epoch_leaves_its_metrics_alone(tmp_path):

@@ -130,7 +130,7 @@ def test_every_replica_draws_masks_of_its_own():
         return net
 
     model = train_here(make_model, (np.ones((4, 64)), np.ones((4, 1))), devices=2, epochs=1, batch=4, seed=1).built
-    masks = model.strategy.run(tf.function(lambda: model.model.layers[0](tf.ones((1, 64)), training=True)))
+    masks = model.session.strategy.run(tf.function(lambda: model.model.layers[0](tf.ones((1, 64)), training=True)))
     first, second = (np.asarray(mask) for mask in masks.values)
     assert (first != second).any()
 

@@ -15,12 +15,11 @@ from unittest.mock import MagicMock
 import pytest
 import tensorflow as tf
 from tests.trainer.harness import launcher
-from tests.trainer.inprocess import strategy_over
+from tests.trainer.inprocess import session_of, strategy_over
 
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, NotFiniteError, PeerLostError, StoppedError
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.ending import AtExit
 from tfgpujob_trainer.script.run import _run, run_with
 from tfgpujob_trainer.supervise.processes import training_environment
@@ -182,8 +181,8 @@ def run(script: Path, fit: Callable[..., Any]) -> Any:
     """How a script ends whose fit() is that."""
     takeover: Any = SimpleNamespace(fit=fit, agree=MagicMock(), calls=1, fits=0, summary={})
     settings = config.parse({"entrypoint": script.name, "output": {"directory": str(script.parent)}})
-    strategy, env = strategy_over(1), Environment(peers=("worker-0:2222", "worker-1:2222"))
-    return run_with(takeover, script, settings, env, strategy=strategy, heartbeat=Heartbeat(None))
+    env = Environment(peers=("worker-0:2222", "worker-1:2222"))
+    return run_with(takeover, script, session_of(settings, env=env))
 
 
 @pytest.mark.parametrize("what", [" Exception", ""])

@@ -16,18 +16,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from tests.trainer.inprocess import strategy_over
+from tests.trainer.inprocess import session_of, strategy_over, takeover_of
 
-from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config
-from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.callbacks import CallCallbacks, share_logs
 from tfgpujob_trainer.script.calls import calls
 from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import replacements
 from tfgpujob_trainer.script.scope import JobScope
-from tfgpujob_trainer.script.takeover import Takeover
 
 BATCH, ROWS = 16, 65
 """The last of five batches has 1 row: on two replicas, one of them has none."""
@@ -59,12 +55,8 @@ def used_by(tmp_path: Path, script: Callable[..., Any], make: Callable[[], keras
     keras.utils.set_random_seed(5)
     if not devices:
         return script(make(), keras.Model.fit, keras.Model.evaluate, keras.Model.predict)
-    strategy = strategy_over(devices)
-    env = Environment(strategy="Mirrored" if devices > 1 else "OneDevice")
-    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path / str(devices))}})
-    takeover = Takeover(Path(__file__), parsed, env, strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag())
-    own = calls(takeover)
-    with strategy.scope():
+    own = calls(takeover_of(tmp_path / str(devices), devices))
+    with strategy_over(devices).scope():
         model = make()
     return script(model, own["fit"], own["evaluate"], own["predict"])
 
@@ -278,8 +270,8 @@ def test_gradients_of_variables_are_found_between_the_calls():
     takeover: Any = SimpleNamespace(as_compiled=lambda _: nullcontext())
     with ExitStack() as stack:
         scope = stack.enter_context(JobScope(strategy_over(2)))
-        env, end = Environment(strategy="Mirrored"), JobEnd(has_peers=False)
-        for replaced in replacements(Path("a.py"), takeover, scope, Heartbeat(None), env, end=end):
+        session = session_of(config.parse({"entrypoint": "a.py"}), 2)
+        for replaced in replacements(Path("a.py"), takeover, scope, session, JobEnd(has_peers=False)):
             stack.enter_context(replaced)
         model, image = dense()(), tf.Variable(x[:1])
         with tf.GradientTape() as tape:

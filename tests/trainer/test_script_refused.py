@@ -7,15 +7,12 @@ import re
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from tests.trainer.inprocess import takeover_of
 
-from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config, script
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.call import FitCall
-from tfgpujob_trainer.script.takeover import Takeover
 
 MODULE = "def model(): ...\ndef data(split): ...\n"
 FIT = "import keras\nmodel = keras.Sequential()\nmodel.fit(1)\n"
@@ -77,10 +74,7 @@ def test_what_a_file_cannot_be_is_refused_before_it_runs(text, fields, message, 
 )
 def test_what_parameter_servers_cannot_do_with_a_script_is_refused(first, x, message, tmp_path):
     env = Environment(strategy="ParameterServer", role="worker")
-    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
-    takeover = Takeover(
-        tmp_path, parsed, env, strategy=tf.distribute.get_strategy(), heartbeat=Heartbeat(None), stop=StopFlag()
-    )
+    takeover = takeover_of(tmp_path, env=env)
     takeover._served = first
     y = np.ones(4) if isinstance(x, np.ndarray) else None
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
@@ -89,15 +83,7 @@ def test_what_parameter_servers_cannot_do_with_a_script_is_refused(first, x, mes
 
 
 def test_a_step_of_several_batches_is_refused(tmp_path):
-    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
-    takeover = Takeover(
-        tmp_path,
-        parsed,
-        Environment(),
-        strategy=tf.distribute.get_strategy(),
-        heartbeat=Heartbeat(None),
-        stop=StopFlag(),
-    )
+    takeover = takeover_of(tmp_path)
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(gradient_accumulation_steps=4), "mse")
     with pytest.raises(ConfigError, match="gradient_accumulation_steps=4: Keras makes one step of 4 batches") as caught:

@@ -17,10 +17,10 @@ import pytest
 import tensorflow as tf
 from keras.src.utils import file_utils
 from tensorflow.python.framework import ops
+from tests.trainer.inprocess import session_of
 
-from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script import saving
 from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import _run, as_the_chief, replacements
@@ -97,8 +97,8 @@ def in_a_script():
     takeover: Any = SimpleNamespace(as_compiled=lambda _: nullcontext())
     with ExitStack() as stack:
         scope = stack.enter_context(JobScope(tf.distribute.OneDeviceStrategy("/cpu:0")))
-        end = JobEnd(has_peers=False)
-        for replaced in replacements(Path("a.py"), takeover, scope, Heartbeat(None), Environment(), end=end):
+        session = session_of(config.parse({"entrypoint": "a.py"}))
+        for replaced in replacements(Path("a.py"), takeover, scope, session, JobEnd(has_peers=False)):
             stack.enter_context(replaced)
         yield scope
 

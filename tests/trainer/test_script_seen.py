@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from tests.trainer.inprocess import strategy_over
+from tests.trainer.inprocess import strategy_over, takeover_of
 
-from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.contract import config
-from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.call import FitCall
-from tfgpujob_trainer.script.takeover import Takeover
 
 
 class Seen(keras.callbacks.Callback):
@@ -35,11 +28,8 @@ class Seen(keras.callbacks.Callback):
 
 def test_a_fit_without_epochs_gives_an_empty_history(tmp_path):
     """A script that is resumed after its last epoch asks for none."""
-    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    takeover = Takeover(
-        Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
-    )
+    strategy = strategy_over(1)
+    takeover = takeover_of(tmp_path)
 
     def seen(fit, **given):
         with strategy.scope():
@@ -64,7 +54,7 @@ def test_callbacks_find_the_weights_that_keras_has_at_that_moment(tmp_path):
     x = rng.normal(size=(96, 5)).astype("float32")
     y = (x[:, 0] > 0).astype("int32")
 
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    strategy = strategy_over(1)
 
     def trained(fit):
         keras.utils.set_random_seed(5)
@@ -79,10 +69,7 @@ def test_callbacks_find_the_weights_that_keras_has_at_that_moment(tmp_path):
         return history.history["val_loss"], [*seen.weights, model.get_weights()[0]]
 
     def by_trainer(model, **given):
-        parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
-        takeover = Takeover(
-            Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
-        )
+        takeover = takeover_of(tmp_path)
         return takeover.fit(model, FitCall(**given, validation_data=(x[64:], y[64:])))
 
     def by_keras(model, **given):
@@ -100,7 +87,7 @@ def test_a_layer_is_frozen_and_set_free_when_keras_does_it(freezes, compiles, fl
     rng = np.random.default_rng(4)
     x = rng.normal(size=(32, 3))
     y = x.sum(axis=1)
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    strategy = strategy_over(1)
 
     def trained(fit):
         keras.utils.set_random_seed(5)
@@ -119,10 +106,7 @@ def test_a_layer_is_frozen_and_set_free_when_keras_does_it(freezes, compiles, fl
         assert [layer.trainable for layer in base.layers] == [not freezes, False]
         return model.get_weights()
 
-    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
-    takeover = Takeover(
-        Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
-    )
+    takeover = takeover_of(tmp_path)
     expected = trained(lambda model: model.fit(x, y, batch_size=16, shuffle=False, verbose=0))
     found = trained(lambda model: takeover.fit(model, FitCall(x=x, y=y, batch_size=16, shuffle=False)))
     assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-12
@@ -160,10 +144,7 @@ def test_metrics_can_be_asked_after_evaluate(devices, tmp_path, capsys):
         model = Twice(inputs, keras.layers.Lambda(lambda x: x)(inputs))
         confusion = Confusion(name="confusion")
         model.compile(loss="mse", metrics=[confusion])
-    parsed = config.parse({"entrypoint": "a.py", "output": {"directory": str(tmp_path)}})
-    takeover = Takeover(
-        Path(__file__), parsed, Environment(), strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag()
-    )
+    takeover = takeover_of(tmp_path, devices)
     x = np.array([[0.0], [1.0], [1.0], [0.0], [1.0]])
     y = np.array([[0.0], [1.0], [0.0], [1.0], [1.0]])
     for _ in range(2):

@@ -21,11 +21,11 @@ import tensorflow as tf
 from tests.trainer.bench import trials
 from tests.trainer.inprocess import entrypoint, train_module
 
-from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config, environment
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.call import FitCall
 from tfgpujob_trainer.script.takeover import Takeover
+from tfgpujob_trainer.train.session import Session
 
 STEPS, BATCH = 32, 64
 """Steps of an epoch; rows of a step."""
@@ -161,7 +161,7 @@ def _by_script(make: Any, given: Any, returned: Any, strategy: Any, turns: Turns
     output = {"directory": tempfile.mkdtemp(prefix="bench-trainer-")}
     parsed = config.parse({"entrypoint": "a.py", "output": output, "checkpoint": {"everyEpochs": _EVER}, **_QUIET})
     env = environment.Environment(strategy="OneDevice")
-    takeover = Takeover(Path(__file__), parsed, env, strategy=strategy, heartbeat=Heartbeat(None), stop=StopFlag())
+    takeover = Takeover(Path(__file__), Session(job=parsed, env=env, strategy=strategy, heartbeat=Heartbeat(None)))
     with strategy.scope():
         model = make()
     takeover.fit(model, FitCall(**given, epochs=_EVER, callbacks=[turns]))

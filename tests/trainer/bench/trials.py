@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 from tests.trainer.inprocess import entrypoint
 
-from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config, environment
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
@@ -22,6 +21,7 @@ from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.loop import SynchronousTrainer
 from tfgpujob_trainer.train.run import Position
+from tfgpujob_trainer.train.session import Session
 
 Trial = Callable[[int], float]
 """Does that many steps; seconds."""
@@ -110,12 +110,13 @@ def trainers(
     workers = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
     name = "Mirrored" if strategy.num_replicas_in_sync > 1 else "OneDevice"
     env = environment.read(os.environ) if workers else environment.Environment(strategy=name)
+    session = Session(job=settings, env=env, strategy=strategy, heartbeat=Heartbeat(None))
     with strategy.scope():
-        trainer = SynchronousTrainer(settings, env, strategy, Heartbeat(None))
-        built = build_model(settings, env, strategy, entrypoint(make, rows), trainer=trainer, heartbeat=Heartbeat(None))
-        run = assemble(settings, env, built, trainer.evaluator(built), heartbeat=Heartbeat(None), stop=StopFlag())
+        trainer = SynchronousTrainer(settings, session)
+        built = build_model(settings, session, entrypoint(make, rows), trainer)
+        run = assemble(settings, built, trainer.evaluator(built))
     reads = settings.data.parallel_reads
-    feed = Feed(built.data, built.schedule, built.first_replica, built.local_replicas, (0, 0), parallel_reads=reads)
+    feed = Feed(built.data, built.schedule, session.first_replica, session.local_replicas, (0, 0), parallel_reads=reads)
     position = Position()
 
     def steps(count: int) -> float:

@@ -18,21 +18,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import keras
-import tensorflow as tf
 
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
-from tfgpujob_trainer.cluster.peers import Peers
-from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
-from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, TrainerError, classify, users_traceback
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import ONE_DEVICE
 from tfgpujob_trainer.data.feed import Feed
-from tfgpujob_trainer.data.in_order import keep_rows_in_order
-from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
@@ -43,6 +36,7 @@ from tfgpujob_trainer.script.takeover import Takeover
 from tfgpujob_trainer.train.assemble import start_from
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.loop import SynchronousTrainer
+from tfgpujob_trainer.train.session import Session, open_session
 
 _ENOUGH = 3
 """The test ends when the loss has risen by this multiple of its first value."""
@@ -75,24 +69,20 @@ def measure(settings: TrainerConfig, rates: Sequence[float]) -> list[float]:
     path = script.find(settings, env)
     leave_threads_for_reading(settings.data.parallel_reads)
     devices = prepare(settings, env, say)
-    strategy = build_strategy(env, devices[:1])
-    stop_keras_scaling_by_replicas()
-    keep_rows_in_order()
+    session = open_session(settings, env, Heartbeat(None), devices[:1])
     if path is None:
         module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
-        return list(losses_of(settings, module, env, strategy, rates))
+        return list(losses_of(settings, module, session, rates))
     losses: list[float] = []
 
     def test(model: keras.Model, call: FitCall) -> NoReturn:
         data = fit_data(call)
         its = settings_of(call, data, settings, number=1, epochs_before=0)
-        losses.extend(losses_of(its, as_module(path, model, data), env, strategy, rates))
+        losses.extend(losses_of(its, as_module(path, model, data), session, rates))
         raise _MeasuredError("the learning rate is tested")
 
-    silent = Heartbeat(None)
-    takeover = Takeover(path, settings, env, strategy=strategy, heartbeat=silent, stop=StopFlag(), on_fit=test)
     with suppress(_MeasuredError):
-        run_with(takeover, path, settings, env, strategy=strategy, heartbeat=silent)
+        run_with(Takeover(path, session, test), path, session)
         raise ConfigError(f"{path.name} has run, and called no fit()", "test a script that trains")
     return losses
 
@@ -104,20 +94,16 @@ class _MeasuredError(TrainerError):
 def losses_of(
     settings: TrainerConfig,
     module: Entrypoint,
-    env: Environment,
-    strategy: tf.distribute.Strategy,
+    session: Session,
     rates: Sequence[float],
 ) -> Iterator[float]:
     """The loss of each step's batch before the step, of one model that takes one step with each of `rates`."""
-    settings, heartbeat = replace(settings, epochs=None, steps=len(rates)), Heartbeat(None)
-    with strategy.scope():
-        trainer = SynchronousTrainer(settings, env, strategy, heartbeat)
-        built = build_model(settings, env, strategy, module, trainer=trainer, heartbeat=heartbeat)
-        start_from(settings, built.model, Peers(strategy, workers=1, is_chief=True))
+    settings = replace(settings, epochs=None, steps=len(rates))
+    with session.strategy.scope():
+        built = build_model(settings, session, module, SynchronousTrainer(settings, session))
+        start_from(settings, built.model, session.peers)
     _check(built.model, built.takeover.optimizer)
-    feed = Feed(
-        built.data, built.schedule, 0, built.local_replicas, (0, 0), parallel_reads=settings.data.parallel_reads
-    )
+    feed = Feed(built.data, built.schedule, 0, 1, (0, 0), parallel_reads=settings.data.parallel_reads)
     first = lowest = math.nan
     try:
         for rate in rates:

@@ -9,25 +9,21 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.collective_deadline import CollectiveDeadline
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
-from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.cluster.strategy import build_strategy, resolve_peers
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError, classify, users_traceback
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.data.sources.cached import remove_caches
-from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.parameter_server.serve import serve
-from tfgpujob_trainer.parameter_server.trainer import ParameterServerTrainer
+from tfgpujob_trainer.parameter_server.trainer import trainer_of
 from tfgpujob_trainer.predict.predict import predict
 from tfgpujob_trainer.reporting import ledger, phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
@@ -37,13 +33,11 @@ from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.script import folder
 from tfgpujob_trainer.script.ending import flush_files, remove_generated_files
 from tfgpujob_trainer.script.run import run_script
-from tfgpujob_trainer.step.jit import remember_auto
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.evaluator_replica import follow
 from tfgpujob_trainer.train.finish import finish
-from tfgpujob_trainer.train.loop import SynchronousTrainer
-from tfgpujob_trainer.train.trainer import Trainer
+from tfgpujob_trainer.train.session import open_session
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -101,33 +95,21 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     if path is not None:
         env = folder.enter(settings, env)
         path = env.code_directory / settings.entrypoint
-    # Building the strategy waits for workers that join and leave.
-    workers = env.workers if env.least_workers is None else ()
-    resolve_peers((*env.peers, *workers, *env.servers), say)
     is_divided = path is not None and script.is_divided(path)
     # A worker under ParameterServer runs a script up to its fit(), for the rows of that. A mesh is no strategy.
-    build = not (env.serves or is_divided)
-    strategy = build_strategy(env, devices, settings.communication) if build else tf.distribute.get_strategy()
-    heartbeat.spent(ledger.WAITING if env.has_peers else ledger.BUILDING)
-    stop = StopFlag()
-    stop.listen()
+    session = open_session(settings, env, heartbeat, devices, builds=not (env.serves or is_divided))
+    session.stop.listen()
     heartbeat.stoppable()
-    stop_keras_scaling_by_replicas()
-    remember_auto()
-    keep_rows_in_order()
     if module is None:
         assert path is not None
-        return (_divided() if is_divided else run_script)(
-            path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop
-        )
-    kind = ParameterServerTrainer if env.is_asynchronous else SynchronousTrainer
-    trainer: Trainer[Any] = kind(settings, env, strategy, heartbeat)
-    with strategy.scope():
-        built = build_model(settings, env, strategy, module, trainer=trainer, heartbeat=heartbeat)
+        return (_divided() if is_divided else run_script)(path, session)
+    trainer = trainer_of(settings, session)
+    with session.strategy.scope():
+        built = build_model(settings, session, module, trainer)
         evaluate = trainer.evaluator(built)
         if env.is_evaluator:
-            return follow(settings, built, evaluate, heartbeat=heartbeat, stop=stop)
-        run = assemble(settings, env, built, evaluate, heartbeat=heartbeat, stop=stop)
+            return follow(settings, built, evaluate)
+        run = assemble(settings, built, evaluate)
     try:
         position, more = trainer.train(run)
         summary = finish(run, position, more)

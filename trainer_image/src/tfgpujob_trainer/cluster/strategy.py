@@ -133,8 +133,3 @@ def class_name(strategy: tf.distribute.Strategy) -> str:
     """The public name of its class, whose __name__ may be an older one."""
     public = tf.distribute.MultiWorkerMirroredStrategy
     return "MultiWorkerMirroredStrategy" if isinstance(strategy, public) else type(strategy).__name__
-
-
-def first_replica(strategy: tf.distribute.Strategy, env: Environment) -> int:
-    """The global number of this worker's first replica."""
-    return env.position * len(strategy.extended.worker_devices) if len(env.peers) > 1 else 0

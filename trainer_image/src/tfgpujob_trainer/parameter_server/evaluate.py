@@ -23,8 +23,8 @@ from tfgpujob_trainer.train.evaluation import BatchHooks
 class ServerEvaluator:
     """Evaluates the model while no training step is scheduled."""
 
-    def __init__(self, built: Built[ServerSteps], dispatcher: Dispatcher, heartbeat: Heartbeat) -> None:
-        self._built, self._steps, self._dispatcher, self._heartbeat = built, built.steps, dispatcher, heartbeat
+    def __init__(self, built: Built[ServerSteps], dispatcher: Dispatcher) -> None:
+        self._built, self._steps, self._dispatcher = built, built.steps, dispatcher
 
     def __call__(self, data: Source, _hooks: BatchHooks | None = None) -> dict[str, Any]:
         """`loss` and the metrics over all rows of the validation or the test split; batches end in any order."""
@@ -32,7 +32,7 @@ class ServerEvaluator:
         batches = evaluation_schedule(self._built.schedule, data).steps_per_epoch
         places = ((split, 0, index) for index in range(batches))
         vectors = (vector for _, vector in self._dispatcher.run(self._steps.evaluate, places))
-        return _values(self._steps, vectors, self._heartbeat)
+        return _values(self._steps, vectors, self._built.session.heartbeat)
 
 
 def evaluate_on_chief(steps: ServerSteps, data: Source, batch_size: int, heartbeat: Heartbeat) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import numpy as np
 
 from tfgpujob_trainer.checkpoints.store import variables_to_save
 from tfgpujob_trainer.contract.config import evaluation_due
-from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import NotFiniteError, PeerLostError
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.feed import GlobalBatch
@@ -46,13 +45,11 @@ from tfgpujob_trainer.train.run import (
 )
 
 
-def train_on_workers(
-    run: Run[ServerSteps], dispatcher: Dispatcher, env: Environment
-) -> tuple[Position, dict[str, int]]:
+def train_on_workers(run: Run[ServerSteps], dispatcher: Dispatcher) -> tuple[Position, dict[str, int]]:
     """Train to the last step; returns the position, and additions to the summary. See Chief.train."""
-    variables = variables_to_save(run.built.model)
-    wait_for_servers(variables, dispatcher.steady, len(env.servers))
-    for line in describe_placement(variables, fetch_limits(len(env.servers))):
+    variables, servers = variables_to_save(run.built.model), len(run.built.session.env.servers)
+    wait_for_servers(variables, dispatcher.steady, servers)
+    for line in describe_placement(variables, fetch_limits(servers)):
         say(line)
     chief = Chief(run, dispatcher)
     position = chief.train()

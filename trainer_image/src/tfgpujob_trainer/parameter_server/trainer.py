@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import keras
-import tensorflow as tf
+from typing import Any
 
-from tfgpujob_trainer.contract.environment import Environment
+import keras
+
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
@@ -17,9 +17,11 @@ from tfgpujob_trainer.parameter_server.evaluate import ServerEvaluator
 from tfgpujob_trainer.parameter_server.loop import train_on_workers
 from tfgpujob_trainer.parameter_server.rows import batch_policy
 from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train.built_model import Built
+from tfgpujob_trainer.train.loop import SynchronousTrainer
 from tfgpujob_trainer.train.run import Position, Run
+from tfgpujob_trainer.train.session import Session
+from tfgpujob_trainer.train.trainer import Trainer
 
 
 class ParameterServerTrainer:
@@ -27,10 +29,8 @@ class ParameterServerTrainer:
 
     _dispatcher: Dispatcher
 
-    def __init__(
-        self, settings: TrainerConfig, env: Environment, strategy: tf.distribute.Strategy, heartbeat: Heartbeat
-    ) -> None:
-        self._settings, self._env, self._strategy, self._heartbeat = settings, env, strategy, heartbeat
+    def __init__(self, settings: TrainerConfig, session: Session) -> None:
+        self._settings, self._session = settings, session
 
     def data_policy(self, data: Source) -> str:
         """By batch; raises ConfigError for rows without an index."""
@@ -40,7 +40,7 @@ class ParameterServerTrainer:
         """Steps that a worker computes, with rows that it reads itself."""
         spec, fingerprint = batch_spec(data.example()), data.fingerprint()
         return ServerSteps(
-            self._strategy,
+            self._session.strategy,
             model,
             takeover,
             spec,
@@ -53,9 +53,14 @@ class ParameterServerTrainer:
     def evaluator(self, built: Built[ServerSteps]) -> ServerEvaluator:
         """Evaluation on the workers, to which this connects."""
         # Not earlier: a coordinator has a thread for each worker.
-        self._dispatcher = Dispatcher.of(self._strategy, self._env, self._settings)
-        return ServerEvaluator(built, self._dispatcher, self._heartbeat)
+        self._dispatcher = Dispatcher.of(self._session.strategy, self._session.env, self._settings)
+        return ServerEvaluator(built, self._dispatcher)
 
     def train(self, run: Run[ServerSteps]) -> tuple[Position, dict[str, int]]:
         """The chief's loop."""
-        return train_on_workers(run, self._dispatcher, self._env)
+        return train_on_workers(run, self._dispatcher)
+
+
+def trainer_of(settings: TrainerConfig, session: Session) -> Trainer[Any]:
+    """The way to train under the strategy of the session."""
+    return (ParameterServerTrainer if session.env.is_asynchronous else SynchronousTrainer)(settings, session)

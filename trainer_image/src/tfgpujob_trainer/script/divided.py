@@ -15,7 +15,6 @@ from weakref import WeakSet
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras.distribution import distribution
 
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
@@ -41,22 +40,16 @@ from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import run_program, with_place
 from tfgpujob_trainer.script.scope import JobScope
 from tfgpujob_trainer.train.exports import model_file, replace_by
+from tfgpujob_trainer.train.session import Session
 
 
-def run_divided(
-    path: Path,
-    settings: TrainerConfig,
-    env: Environment,
-    *,
-    strategy: tf.distribute.Strategy,
-    heartbeat: Heartbeat,
-    stop: StopFlag,
-) -> Outcome:
-    """Run the script to its end; returns how it ended. `strategy` is none: a mesh replaces it."""
-    divided, end = Divided(settings, env, heartbeat, stop), JobEnd(has_peers=False)
+def run_divided(path: Path, session: Session) -> Outcome:
+    """Run the script to its end; returns how it ended. A mesh replaces the session's strategy."""
+    settings, end = session.job, JobEnd(has_peers=False)
+    divided = Divided(settings, session.env, session.heartbeat, session.stop)
     say(f"{path.name} runs as it is, with keras.distribution: fit(), evaluate() and predict() are Keras' own")
     with installed():
-        ended = run_program(path, settings, divided.replacements(path, JobScope(strategy), end), end)
+        ended = run_program(path, settings, divided.replacements(path, JobScope(session.strategy), end), end)
     if ended is not None:
         return ended
     if not divided.calls:

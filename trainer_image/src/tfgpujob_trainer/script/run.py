@@ -23,7 +23,6 @@ from tensorflow.python.distribute.distribute_lib import get_update_replica_id
 from tensorflow.python.distribute.values import DistributedVariable
 
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
-from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import class_name
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.environment import Environment
@@ -43,6 +42,7 @@ from tfgpujob_trainer.script.place import place_in
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
 from tfgpujob_trainer.script.scope import JobScope, sessions_cleared_outside
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
+from tfgpujob_trainer.train.session import Session
 
 _STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy")
 _HERE = "localhost:2222"
@@ -71,41 +71,24 @@ _WORDS = {
 """How the trainer speaks of a module, and what that is in a script."""
 
 
-def run_script(
-    path: Path,
-    settings: TrainerConfig,
-    env: Environment,
-    *,
-    strategy: tf.distribute.Strategy,
-    heartbeat: Heartbeat,
-    stop: StopFlag,
-) -> Outcome:
+def run_script(path: Path, session: Session) -> Outcome:
     """Run the script to its end; returns how it ended. Exceptions of the script pass through."""
-    takeover = Takeover(path, settings, env, strategy=strategy, heartbeat=heartbeat, stop=stop)
+    job, env = session.job, session.env
     say(f"{path.name} runs as it is, {_where(env)}; fit(), evaluate() and predict() are the trainer's")
     try:
-        outcome = run_with(takeover, path, settings, env, strategy=strategy, heartbeat=heartbeat)
+        outcome = run_with(Takeover(path, session), path, session)
         if outcome.code == ExitCode.DONE:
-            folder.copy_to_store(settings, env)
+            folder.copy_to_store(job, env)
         return outcome
     finally:
-        folder.say_what_is_left(settings, env)
+        folder.say_what_is_left(job, env)
 
 
-def run_with(
-    takeover: Takeover,
-    path: Path,
-    settings: TrainerConfig,
-    env: Environment,
-    *,
-    strategy: tf.distribute.Strategy,
-    heartbeat: Heartbeat,
-) -> Outcome:
+def run_with(takeover: Takeover, path: Path, session: Session) -> Outcome:
     """The same with fit(), evaluate() and predict() of this takeover."""
-    scope, end = JobScope(strategy), JobEnd(has_peers=env.has_peers)
-    replaced = replacements(path, takeover, scope, heartbeat, env, end=end)
+    scope, end = JobScope(session.strategy), JobEnd(has_peers=session.env.has_peers)
     with scope:
-        ended = run_program(path, settings, replaced, end)
+        ended = run_program(path, session.job, replacements(path, takeover, scope, session, end), end)
     if ended is not None:
         return ended
     takeover.agree("has ended its script")
@@ -114,8 +97,8 @@ def run_with(
             f"{path.name} has run, and called no fit(), evaluate() or predict() of a Keras model",
             "call it when the script is run, or remove spec.trainer to run the script as your own program",
         )
-    if takeover.fits and env.is_chief:
-        CompletionMark(Path(settings.output.directory)).write(to_json(settings), takeover.summary)
+    if takeover.fits and session.env.is_chief:
+        CompletionMark(Path(session.job.output.directory)).write(to_json(session.job), takeover.summary)
     done = f"done: {path.name} with {counted(takeover.fits, 'fit()', 'calls of fit()')}"
     return Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=takeover.summary)
 
@@ -201,12 +184,11 @@ def _is_a(error: Any, name: str) -> bool:
     return any(f"{kind.__module__}.{kind.__qualname__}" == name for kind in type(error).__mro__)
 
 
-def replacements(
-    path: Path, takeover: Takeover, scope: JobScope, heartbeat: Heartbeat, env: Environment, *, end: JobEnd
-) -> Iterator[Any]:
+def replacements(path: Path, takeover: Takeover, scope: JobScope, session: Session, end: JobEnd) -> Iterator[Any]:
     """Replacements for Keras' and TensorFlow's own functions."""
+    env = session.env
     for name, function in calls(takeover).items():
-        own = with_place(path, function, getattr(keras.Model, name), scope, heartbeat, end=end)
+        own = with_place(path, function, getattr(keras.Model, name), scope, session.heartbeat, end=end)
         yield mock.patch.object(keras.Model, name, own)
     for original in (saving_api.save_model, saving_api.save_weights, keras.Model.export):
         own = saving(original, takeover, scope, is_chief=env.is_chief)

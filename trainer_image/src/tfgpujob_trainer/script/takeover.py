@@ -15,11 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.cluster.peers import Peers
-from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.cluster.strategy import first_replica, name_in_support
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
-from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, Outcome, TrainerError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
@@ -43,9 +39,8 @@ from tfgpujob_trainer.model.variables import local_value
 from tfgpujob_trainer.parameter_server.evaluate import evaluate_on_chief
 from tfgpujob_trainer.parameter_server.serve import serve_rows
 from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.parameter_server.trainer import ParameterServerTrainer
+from tfgpujob_trainer.parameter_server.trainer import trainer_of
 from tfgpujob_trainer.reporting import phases
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.agreement import Agreement
 from tfgpujob_trainer.script.as_module import as_module, settings_of
@@ -62,7 +57,7 @@ from tfgpujob_trainer.train.built_model import Steps, SynchronizedSteps
 from tfgpujob_trainer.train.evaluation import Evaluator
 from tfgpujob_trainer.train.evaluator_replica import follow
 from tfgpujob_trainer.train.finish import finish
-from tfgpujob_trainer.train.loop import SynchronousTrainer
+from tfgpujob_trainer.train.session import Session
 from tfgpujob_trainer.train.trainer import Trainer
 
 
@@ -84,20 +79,13 @@ class Takeover:
     def __init__(
         self,
         path: Path,
-        settings: TrainerConfig,
-        env: Environment,
-        *,
-        strategy: tf.distribute.Strategy,
-        heartbeat: Heartbeat,
-        stop: StopFlag,
+        session: Session,
         on_fit: Callable[[keras.Model, FitCall], keras.callbacks.History] | None = None,
     ) -> None:
         """`on_fit`: replaces the training of a fit()."""
-        self._path, self._settings, self._env = path, settings, env
-        self._strategy, self._heartbeat, self._stop = strategy, heartbeat, stop
+        self._path, self._session, self._env = path, session, session.env
         self._on_fit = on_fit or self._train
-        self._peers = Peers(strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief, position=env.position)
-        self.agree = Agreement(self._peers, env.worker_names, path)
+        self.agree = Agreement(session.peers, session.env.worker_names, path)
         self._held: tuple[keras.Model, OptimizerTakeover, Steps | None] | None = None
         """The model of the current fit() or evaluate(); with the steps of a fit(), whose callbacks may call
         evaluate()."""
@@ -126,7 +114,7 @@ class Takeover:
         self.fits += 1
         data = fit_data(call, alike=self._env.is_asynchronous)
         _refuse_steps_of_several_batches(model, data.batch_size)
-        settings = settings_of(call, data, self._settings, number=self.fits, epochs_before=self._epochs)
+        settings = settings_of(call, data, self._session.job, number=self.fits, epochs_before=self._epochs)
         self._epochs += call.epochs - call.initial_epoch
         module = as_module(self._path, model, data)
         if self._env.is_asynchronous:
@@ -134,40 +122,30 @@ class Takeover:
         if self._env.serves:
             if self._tf_config is not None:
                 os.environ["TF_CONFIG"] = self._tf_config
-            serve_rows(settings, module, self._env, self._heartbeat)
-        trainer: Trainer[Any] = self._trainer(settings)
+            serve_rows(settings, module, self._env, self._session.heartbeat)
+        trainer = trainer_of(settings, self._session)
         if self._env.is_evaluator:
             self._follow(settings, module, trainer, data)
         say(f"fit() number {self.fits} of {self._path.name}")
         self.agree.say_of_callbacks(call.callbacks)
-        with self._strategy.scope():
+        with self._session.strategy.scope():
             model.reset_metrics()  # which evaluate() leaves as they are
-            built = build_model(settings, self._env, self._strategy, module, trainer=trainer, heartbeat=self._heartbeat)
+            built = build_model(settings, self._session, module, trainer)
         self._checked.add(_compiled_metrics(model))
         remember_trained(model)
         with self._holding(model, built.takeover, built.steps):
-            with self._strategy.scope():
+            with self._session.strategy.scope():
                 hooks = ScriptCallbacks(
                     chosen(call.callbacks, is_chief=self._env.is_chief),
                     model,
-                    self._peers,
+                    self._session.peers,
                     agree=self.agree,
                     epochs=call.epochs,
                     steps=built.schedule.steps_per_epoch,
                     verbose=call.verbose,
                     validation_freq=call.validation_freq,
                 )
-                run = assemble(
-                    settings,
-                    self._env,
-                    built,
-                    trainer.evaluator(built),
-                    heartbeat=self._heartbeat,
-                    stop=self._stop,
-                    initial_epoch=call.initial_epoch,
-                    hooks=hooks,
-                    peers=self._peers,
-                )
+                run = assemble(settings, built, trainer.evaluator(built), initial_epoch=call.initial_epoch, hooks=hooks)
             if self._env.is_asynchronous and (hooks.per_batch or hooks.per_test_batch):
                 say("no callback's on_train_batch_…() or on_test_batch_…() is called: steps end in no order")
             position, more = trainer.train(run)
@@ -176,12 +154,8 @@ class Takeover:
                 # It is unknown how far an epoch that a callback has aborted was read ahead.
                 data.train.pass_over(position.epoch + (position.index > 0))
         if not self._env.is_asynchronous:
-            share_logs(call.callbacks, self._peers)
+            share_logs(call.callbacks, self._session.peers)
         return hooks.history
-
-    def _trainer(self, settings: TrainerConfig) -> Trainer[Any]:
-        kind = ParameterServerTrainer if self._env.is_asynchronous else SynchronousTrainer
-        return kind(settings, self._env, self._strategy, self._heartbeat)
 
     def _check_asynchronous(self, call: FitCall) -> None:
         """Raise ConfigError for data that workers can't compute by the number of a batch."""
@@ -204,10 +178,9 @@ class Takeover:
         """As the evaluator of a job: evaluate the checkpoints that the workers write in this fit()."""
         if data.validation is None:
             raise ConfigError("an evaluator has nothing to evaluate on", "pass fit() validation_data")
-        with self._strategy.scope():
-            built = build_model(settings, self._env, self._strategy, module, trainer=trainer, heartbeat=self._heartbeat)
-            evaluate = trainer.evaluator(built)
-            outcome = follow(settings, built, evaluate, heartbeat=self._heartbeat, stop=self._stop, job=self._settings)
+        with self._session.strategy.scope():
+            built = build_model(settings, self._session, module, trainer)
+            outcome = follow(settings, built, trainer.evaluator(built))
         raise FollowedError(outcome)
 
     def evaluate(self, model: keras.Model, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,7 +189,7 @@ class Takeover:
         size = given["batch_size"] or DEFAULT_BATCH
         rows = (given["x"], given["y"], given["sample_weight"])
         data = source_of(*rows, "evaluate", size, steps=given["steps"])
-        agree_on_data({"evaluate": data}, self._peers)
+        agree_on_data({"evaluate": data}, self._session.peers)
         hooks = CallCallbacks(chosen(given["callbacks"], is_chief=self._env.is_chief), model, given["verbose"])
         hooks("on_test_begin")
         values = self._evaluated(model, data, size, hooks)
@@ -224,42 +197,36 @@ class Takeover:
         return values
 
     def _evaluated(self, model: keras.Model, data: Source, size: int, hooks: CallCallbacks) -> dict[str, Any]:
-        name = name_in_support(self._strategy)
+        name = self._session.name
         if self._held is not None and self._held[0] is model:
             return self._evaluate_within_fit(model, self._held[2], data, size, hooks)
         own = has_own_steps(model)
         takeover = leave_optimizers(model, name, 1) if own else take_over_optimizer(model, name, None)
         with self._holding(model, takeover):
-            with self._strategy.scope():
+            with self._session.strategy.scope():
                 model.reset_metrics()
                 build(model, data.head(2), name, trains=False)
             if name == PARAMETER_SERVER:
                 return self._evaluate_on_chief(model, takeover, data, size)
-            with self._strategy.scope():
+            with self._session.strategy.scope():
                 steps: SynchronizedSteps
                 if own:
-                    steps = OwnSteps(self._strategy, model, data.example(), name=name)
+                    steps = OwnSteps(self._session.strategy, model, data.example(), name=name)
                 else:
-                    steps = of_trainer = SynchronousSteps(self._strategy, model, takeover, data.example())
+                    steps = of_trainer = SynchronousSteps(self._session.strategy, model, takeover, data.example())
                     if _compiled_metrics(model) not in self._checked:
                         for note in of_trainer.check_metrics(data.head(ROWS)):
                             say(note)
                         self._checked.add(_compiled_metrics(model))
-            self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
+            self._session.heartbeat.run_status.waits_for_peers = steps.waits_for_peers
             return self._evaluator(steps, data, size, leaves_metrics=True)(data, hooks)
 
     def _evaluator(
         self, steps: SynchronizedSteps, data: Source, size: int, *, leaves_metrics: bool = False
     ) -> Evaluator:
-        replicas = self._strategy.num_replicas_in_sync
-        return Evaluator(
-            strategy=self._strategy,
-            steps=steps,
-            schedule=Schedule(rows=data.rows, global_batch_size=max(replicas, size), replicas=replicas),
-            first_replica=first_replica(self._strategy, self._env),
-            heartbeat=self._heartbeat,
-            leaves_metrics=leaves_metrics,
-        )
+        replicas = self._session.replicas
+        schedule = Schedule(rows=data.rows, global_batch_size=max(replicas, size), replicas=replicas)
+        return Evaluator(self._session, steps, schedule, leaves_metrics)
 
     def _evaluate_within_fit(
         self, model: keras.Model, steps: Any, data: Source, size: int, hooks: CallCallbacks
@@ -279,10 +246,10 @@ class Takeover:
     def _evaluate_on_chief(
         self, model: keras.Model, takeover: OptimizerTakeover, data: Source, size: int
     ) -> dict[str, Any]:
-        with self._strategy.scope():
+        with self._session.strategy.scope():
             spec, fingerprint = batch_spec(data.example()), data.fingerprint()
-            steps = ServerSteps(self._strategy, model, takeover, spec, fingerprint)
-        return evaluate_on_chief(steps, data, data.batch_size or size, self._heartbeat)
+            steps = ServerSteps(self._session.strategy, model, takeover, spec, fingerprint)
+        return evaluate_on_chief(steps, data, data.batch_size or size, self._session.heartbeat)
 
     def predict(
         self,
@@ -307,7 +274,7 @@ class Takeover:
             hooks("on_predict_batch_begin", index)
             parts.append(tf.nest.map_structure(np.asarray, model.predict_function(batch)))
             hooks("on_predict_batch_end", index, {"outputs": parts[-1]})
-            self._heartbeat.beat(phases.PREDICTING)
+            self._session.heartbeat.beat(phases.PREDICTING)
         hooks("on_predict_end")
         return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *parts)
 

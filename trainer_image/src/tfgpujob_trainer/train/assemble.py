@@ -21,14 +21,11 @@ from tfgpujob_trainer.checkpoints.open_stores import open_stores
 from tfgpujob_trainer.checkpoints.store import variables_to_save
 from tfgpujob_trainer.cluster.all_reduce_speed import measure_all_reduce
 from tfgpujob_trainer.cluster.peers import Peers
-from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.splits import agree_on_data
 from tfgpujob_trainer.reporting import series
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.profiler import Profiler
 from tfgpujob_trainer.reporting.run_json import code_hash, describe_run
@@ -52,22 +49,17 @@ _OF_SCRIPT = (
 
 def assemble(
     settings: TrainerConfig,
-    env: Environment,
     built: Built[S],
     evaluate: Evaluate,
     *,
-    heartbeat: Heartbeat,
-    stop: StopFlag,
     initial_epoch: int = 0,
     hooks: Hooks | None = None,
-    peers: Peers | None = None,
 ) -> Run[S]:
     """Everything that training needs, with the checkpoints opened.
 
-    `initial_epoch`: the first epoch, as in fit(). `hooks`: used instead of the module's callbacks(). `peers`: from an
-    earlier run of this process, with its traced functions.
+    `initial_epoch`: the first epoch, as in fit(). `hooks`: used instead of the module's callbacks().
     """
-    peers = peers or Peers(built.strategy, workers=max(1, len(env.peers)), is_chief=env.is_chief, position=env.position)
+    session, env, peers, heartbeat = built.session, built.session.env, built.session.peers, built.session.heartbeat
     agree_on_data({"train": built.data, "validation": built.validation, "test": built.test}, peers)
     measure_all_reduce(peers, say)
     say(describe_gradients(built.model))
@@ -91,7 +83,7 @@ def assemble(
             "code": code_hash(built.module),
             "epochs": settings.epochs,
         },
-        run_json=run_json(settings, env, built),
+        run_json=run_json(settings, built),
         say=say,
     )
     checkpoints = manager(
@@ -128,7 +120,7 @@ def assemble(
         best=Best(settings.best, manager(best_store), peers),
         callbacks=hooks,
         heartbeat=heartbeat,
-        stop=stop,
+        stop=session.stop,
         log=log,
         profiler=Profiler(profiled, output / "profile", say),
         first=Position(epoch=initial_epoch),
@@ -156,10 +148,12 @@ def published(path: Path, step: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def run_json(settings: TrainerConfig, env: Environment, built: Built[Steps]) -> str:
+def run_json(settings: TrainerConfig, built: Built[Steps]) -> str:
     """The description of the run in each of its checkpoints."""
-    devices, replicas = built.strategy.extended.worker_devices, built.strategy.num_replicas_in_sync
-    return json.dumps(describe_run(settings, env, built.module, devices=devices, replicas=replicas), indent=1)
+    session = built.session
+    devices = session.strategy.extended.worker_devices
+    described = describe_run(settings, session.env, built.module, devices=devices, replicas=session.replicas)
+    return json.dumps(described, indent=1)
 
 
 def start_from(settings: TrainerConfig, model: keras.Model, peers: Peers) -> None:

@@ -9,10 +9,8 @@ import keras
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.devices import placement_devices
-from tfgpujob_trainer.cluster.strategy import first_replica, name_in_support
 from tfgpujob_trainer.contract.config import evaluates
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
-from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule, describe_batch
@@ -24,28 +22,21 @@ from tfgpujob_trainer.model.moving_statistics import batch_normalizations
 from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
 from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers, refuse_own_functions
 from tfgpujob_trainer.model.replica_seeds import draw_notes
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train.built_model import Built, Steps
+from tfgpujob_trainer.train.session import Session
 from tfgpujob_trainer.train.trainer import Trainer
 
 S = TypeVar("S", bound=Steps)
 
 
-def build_model(
-    settings: TrainerConfig,
-    env: Environment,
-    strategy: tf.distribute.Strategy,
-    module: Entrypoint,
-    *,
-    trainer: Trainer[S],
-    heartbeat: Heartbeat,
-) -> Built[S]:
+def build_model(settings: TrainerConfig, session: Session, module: Entrypoint, trainer: Trainer[S]) -> Built[S]:
     """Build model, data and steps; raises ConfigError if they are not compatible."""
+    heartbeat, name = session.heartbeat, session.name
     data = read(settings, module, "train", module.data("train"), heartbeat)
-    name, head = name_in_support(strategy), data.head(2)
+    head = data.head(2)
     policy = trainer.data_policy(data)
-    devices = placement_devices(settings.placement, strategy)
+    devices = placement_devices(settings.placement, session.strategy)
     with recompute_and_placement.create_on_devices(settings.placement, devices):
         model = module.model()
     refuse_own_functions(model)
@@ -53,7 +44,7 @@ def build_model(
     takeover = take_over(model, name, settings.accumulate)
     check_precision(settings, model)
     build(model, head, name)
-    schedule = make_schedule(settings, data, strategy.num_replicas_in_sync, takeover.accumulate)
+    schedule = make_schedule(settings, data, session.replicas, takeover.accumulate)
     if batch_normalizations(model, synchronized=True) and schedule.remainder == "step":
         # A replica without rows computes another replica's rows (step/stand_in.py), which would count in their
         # statistics.
@@ -63,7 +54,7 @@ def build_model(
     steps = trainer.build_steps(model, takeover, data, schedule)
     arranged = recompute_and_placement.rewrite_layers(model, settings.recompute, settings.placement, devices, name)
     for line in (
-        describe_batch(schedule, env),
+        describe_batch(schedule, session.env),
         f"shard policy {policy}",
         *data.notes,
         *takeover.notes,
@@ -72,20 +63,19 @@ def build_model(
         *draw_notes(model, name),
         *steps.notes,
         *schedule.notes,
-        *memory_warnings(settings, env, strategy, model, schedule),
+        *memory_warnings(settings, session, model, schedule),
     ):
         say(line)
     return Built(
-        strategy=strategy,
+        session=session,
         module=module,
         model=model,
         takeover=takeover,
         steps=steps,
         schedule=schedule,
-        first_replica=first_replica(strategy, env),
         data=data,
         validation=other_split(settings, module, "validation", data, heartbeat)
-        if evaluates(settings.evaluate) or env.is_evaluator
+        if evaluates(settings.evaluate) or session.env.is_evaluator
         else None,
         test=other_split(settings, module, "test", data, heartbeat),
     )
@@ -96,13 +86,11 @@ def _executions(model: keras.Model) -> list[str]:
     return [f"steps_per_execution={several}: each step is one of its own, as are its callbacks"] if several > 1 else []
 
 
-def memory_warnings(
-    settings: TrainerConfig, env: Environment, strategy: tf.distribute.Strategy, model: keras.Model, schedule: Schedule
-) -> list[str]:
+def memory_warnings(settings: TrainerConfig, session: Session, model: keras.Model, schedule: Schedule) -> list[str]:
     """For replicas on CPUs: TensorFlow reports a GPU's lack of memory, and recompute needs less."""
+    env, replicas = session.env, session.replicas
     if env.is_asynchronous or settings.recompute or tf.config.list_logical_devices("GPU"):
         return []
-    replicas: int = strategy.num_replicas_in_sync
     here = replicas if env.on_one_machine else replicas // len(env.peers)
     rows = -(-schedule.global_batch_size * here // (replicas * schedule.accumulate))
     return step_memory.warnings(model, rows=rows, replicas=here)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import keras
-import tensorflow as tf
 
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.data.schedule import Schedule
@@ -17,6 +16,7 @@ from tfgpujob_trainer.model.metrics import MetricStates
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.variables import PlainVariable
 from tfgpujob_trainer.step.compiled import StepResult
+from tfgpujob_trainer.train.session import Session
 
 
 class Steps(Protocol):
@@ -74,20 +74,14 @@ S_co = TypeVar("S_co", bound=Steps, covariant=True)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built(Generic[S_co]):
-    """What training and evaluation share. `first_replica` is this worker's, among all replicas."""
+    """What training and evaluation share."""
 
-    strategy: tf.distribute.Strategy
+    session: Session
     module: Entrypoint
     model: keras.Model
     takeover: OptimizerTakeover
     steps: S_co
     schedule: Schedule
-    first_replica: int
     data: Source
     validation: Source | None
     test: Source | None
-
-    @property
-    def local_replicas(self) -> int:
-        """Replicas of this worker."""
-        return len(self.strategy.extended.worker_devices)

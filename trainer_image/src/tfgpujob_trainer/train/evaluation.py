@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import tensorflow as tf
-
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule, evaluation_schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.reporting import phases
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.step.trial import ROWS
 from tfgpujob_trainer.train.built_model import SynchronizedSteps
+from tfgpujob_trainer.train.session import Session
 
 
 class BatchHooks(Protocol):
@@ -31,15 +29,13 @@ class BatchHooks(Protocol):
         """After each batch."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Evaluator:
     """Evaluates a model on a split, with the replicas and batch size of the training."""
 
-    strategy: tf.distribute.Strategy
+    session: Session
     steps: SynchronizedSteps
     schedule: Schedule
-    first_replica: int
-    heartbeat: Heartbeat
     leaves_metrics: bool = False
     """Whether the metrics keep their results afterwards. Otherwise they are reset."""
 
@@ -52,7 +48,7 @@ class Evaluator:
             say(note)
         self.steps.metric_states.reset()
         schedule = evaluation_schedule(self.schedule, data)
-        feed = Feed(data, schedule, self.first_replica, len(self.strategy.extended.worker_devices), (0, 0))
+        feed = Feed(data, schedule, self.session.first_replica, self.session.local_replicas, (0, 0))
         loss: LossSums = ()
         states: list[Any] = []
         try:
@@ -64,7 +60,7 @@ class Evaluator:
                 loss, states = self.steps.add_loss(loss, result.loss, batch.rows), result.metrics
                 if hooks is not None:
                     hooks.test_batch_end(index, self.steps.evaluated(loss, states))
-                self.heartbeat.beat(phases.EVALUATING)
+                self.session.heartbeat.beat(phases.EVALUATING)
         finally:
             feed.close()
         values = self.steps.evaluated(loss, states)

@@ -10,12 +10,10 @@ from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.checkpoints.store import Saved, place, store_at, variables_to_save
-from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.reporting import phases
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.numbers import one_number
 from tfgpujob_trainer.reporting.training_log import describe
@@ -29,15 +27,11 @@ def follow(
     settings: TrainerConfig,
     built: Built[Steps],
     evaluate: Evaluate,
-    *,
-    heartbeat: Heartbeat,
-    stop: StopFlag,
-    job: TrainerConfig | None = None,
 ) -> Outcome:
-    """Evaluate the `validation` split, else `test`, of every newest checkpoint; ends with the training run.
-
-    `job` is the configuration of a script's job, which is complete when the script has ended.
+    """Evaluate the `validation` split, else `test`, of every newest checkpoint; ends with the training run, or with the
+    script that trains.
     """
+    session = built.session
     data = built.validation or built.test
     if data is None:
         raise ConfigError("there is nothing to evaluate on", "let data() return a 'validation' or a 'test' split")
@@ -52,8 +46,8 @@ def follow(
             store.directory.mkdir(parents=True, exist_ok=True)
             remote.get("checkpoints/COMPLETED.json", CompletionMark(output).path)
         # Read before the checkpoints, because none follows the mark.
-        mark, configs = CompletionMark(output), [one for one in (settings, job) if one is not None]
-        finished = any(mark.summary_for(to_json(one)) is not None for one in configs)
+        mark = CompletionMark(output)
+        finished = any(mark.summary_for(to_json(one)) is not None for one in (settings, session.job))
         saved = store.latest(newer_than=seen)
         if saved is not None:
             seen = _load(built, saved)
@@ -63,9 +57,9 @@ def follow(
             say(f"step {seen}: {describe(numbers)}")
         elif finished:
             return Outcome(code=ExitCode.DONE, cause="Completed", message=f"evaluated up to step {seen}")
-        if stop.set:
+        if session.stop.set:
             raise StoppedError(f"stopped by SIGTERM; step {seen} was evaluated last")
-        heartbeat.beat(phases.WAITING, seen)
+        session.heartbeat.beat(phases.WAITING, seen)
         time.sleep(_POLL_SECONDS)
 
 

@@ -10,10 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from tfgpujob_trainer.cluster.strategy import name_in_support
-from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import NotFiniteError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.feed import Feed
@@ -23,7 +20,6 @@ from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.model.replica_seeds import draw_per_replica
 from tfgpujob_trainer.reporting import ledger, phases
-from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.timing import StepTime
 from tfgpujob_trainer.step.own_step import OwnSteps
@@ -42,6 +38,7 @@ from tfgpujob_trainer.train.run import (
     values_so_far,
     wait_for_save,
 )
+from tfgpujob_trainer.train.session import Session
 
 _MAX_SKIPPED = 50
 """Overflows in a row after which no loss scale helps: 2**15 halved that often is nearly zero."""
@@ -50,10 +47,8 @@ _MAX_SKIPPED = 50
 class SynchronousTrainer:
     """All replicas take each step together, with one all-reduce an optimizer step."""
 
-    def __init__(
-        self, settings: TrainerConfig, _env: Environment, strategy: tf.distribute.Strategy, heartbeat: Heartbeat
-    ) -> None:
-        self._settings, self._strategy, self._heartbeat = settings, strategy, heartbeat
+    def __init__(self, settings: TrainerConfig, session: Session) -> None:
+        self._settings, self._session = settings, session
 
     def data_policy(self, data: Source) -> str:
         """By the source."""
@@ -67,7 +62,7 @@ class SynchronousTrainer:
         if has_own_steps(model):
             return self._own_steps(model, data, schedule)
         steps = SynchronousSteps(
-            self._strategy,
+            self._session.strategy,
             model,
             takeover,
             data.example(),
@@ -76,7 +71,7 @@ class SynchronousTrainer:
             half=self._settings.all_reduce == "float16",
             class_weights=self._settings.class_weights,
         )
-        self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
+        self._session.heartbeat.run_status.waits_for_peers = steps.waits_for_peers
         rows = data.head(ROWS)
         steps.look_at_lookups(rows)
         steps.notes += steps.check_metrics(rows)
@@ -85,26 +80,20 @@ class SynchronousTrainer:
 
     def _own_steps(self, model: keras.Model, data: Source, schedule: Schedule) -> OwnSteps:
         steps = OwnSteps(
-            self._strategy,
+            self._session.strategy,
             model,
             data.example(),
-            name=name_in_support(self._strategy),
+            name=self._session.name,
             rows=schedule.rows_per_replica if data.even_batches else None,
             class_weights=self._settings.class_weights,
         )
-        self._heartbeat.run_status.waits_for_peers = steps.waits_for_peers
+        self._session.heartbeat.run_status.waits_for_peers = steps.waits_for_peers
         steps.try_on(data.places(ROWS))
         return steps
 
     def evaluator(self, built: Built[SynchronizedSteps]) -> Evaluator:
         """Evaluation with the replicas and the batch size of the training."""
-        return Evaluator(
-            strategy=built.strategy,
-            steps=built.steps,
-            schedule=built.schedule,
-            first_replica=built.first_replica,
-            heartbeat=self._heartbeat,
-        )
+        return Evaluator(built.session, built.steps, built.schedule)
 
     def train(self, run: Run[SynchronizedSteps]) -> tuple[Position, dict[str, Any]]:
         """Train to the last step. The summary gets nothing from this trainer."""
@@ -121,8 +110,8 @@ def train(run: Run[SynchronizedSteps]) -> Position:
     feed = Feed(
         run.built.data,
         run.built.schedule,
-        run.built.first_replica,
-        run.built.local_replicas,
+        run.built.session.first_replica,
+        run.built.session.local_replicas,
         start,
         parallel_reads=run.config.data.parallel_reads,
     )
@@ -204,7 +193,7 @@ def _skipped(run: Run[SynchronizedSteps], step: int) -> None:
 
 
 def _not_finite(run: Run[SynchronizedSteps], step: int, flags: Sequence[float]) -> None:
-    local = run.built.local_replicas
+    local = run.built.session.local_replicas
     workers = sorted({int(replica) // local for replica in np.flatnonzero(flags)})
     raise NotFiniteError(
         f"the loss of step {step} is NaN or infinite on worker {', '.join(map(str, workers))}",

@@ -105,7 +105,7 @@ def end_training(run: Run[Steps]) -> None:
     """Set the final weights, and call the callbacks, which may restore others."""
     run.best.restore()
     # With use_ema the averages become the weights, as at the end of Keras' fit().
-    with run.built.strategy.scope():
+    with run.built.session.strategy.scope():
         run.built.takeover.optimizer.finalize_variable_values(run.built.model.trainable_variables)
     run.callbacks("on_train_end")
 
