@@ -26,6 +26,7 @@ from tfgpujob_trainer.script.takeover import Takeover
 from tfgpujob_trainer.step.jit import remember_auto
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
+from tfgpujob_trainer.train.fit import fit_of_module
 from tfgpujob_trainer.train.loop import SynchronousTrainer
 from tfgpujob_trainer.train.run import Run
 from tfgpujob_trainer.train.session import Session
@@ -100,8 +101,8 @@ def train_module(
     session = session_of(settings, devices, heartbeat)
     with session.strategy.scope():
         trainer = SynchronousTrainer(settings, session)
-        built = build_model(settings, session, module, trainer)
-        run = assemble(settings, built, trainer.evaluator(built))
+        built = build_model(fit_of_module(settings, module, session.env, session.heartbeat), session, trainer)
+        run = assemble(built, trainer.evaluator(built))
     trainer.train(run)
     return run
 

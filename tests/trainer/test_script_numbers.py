@@ -267,7 +267,7 @@ def test_the_model_is_asked_for_its_metrics_once_a_call_and_not_for_each_batch()
 def test_gradients_of_variables_are_found_between_the_calls():
     """As for a saliency map, or an image that is changed until the model sees something in it."""
     x, y = rows()
-    takeover: Any = SimpleNamespace(as_compiled=lambda _: nullcontext())
+    takeover: Any = SimpleNamespace(held=SimpleNamespace(as_compiled=lambda _: nullcontext()))
     with ExitStack() as stack:
         scope = stack.enter_context(JobScope(strategy_over(2)))
         session = session_of(config.parse({"entrypoint": "a.py"}), 2)

@@ -94,7 +94,7 @@ def test_a_callback_saves_in_a_folder_that_another_worker_makes_at_that_moment(t
 @pytest.fixture
 def in_a_script():
     """What a script finds in place of Keras' own, in the scope of the job's strategy."""
-    takeover: Any = SimpleNamespace(as_compiled=lambda _: nullcontext())
+    takeover: Any = SimpleNamespace(held=SimpleNamespace(as_compiled=lambda _: nullcontext()))
     with ExitStack() as stack:
         scope = stack.enter_context(JobScope(tf.distribute.OneDeviceStrategy("/cpu:0")))
         session = session_of(config.parse({"entrypoint": "a.py"}))

@@ -19,6 +19,7 @@ from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train import loop
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
+from tfgpujob_trainer.train.fit import fit_of_module
 from tfgpujob_trainer.train.loop import SynchronousTrainer
 from tfgpujob_trainer.train.run import Position
 from tfgpujob_trainer.train.session import Session
@@ -113,8 +114,9 @@ def trainers(
     session = Session(job=settings, env=env, strategy=strategy, heartbeat=Heartbeat(None))
     with strategy.scope():
         trainer = SynchronousTrainer(settings, session)
-        built = build_model(settings, session, entrypoint(make, rows), trainer)
-        run = assemble(settings, built, trainer.evaluator(built))
+        fit = fit_of_module(settings, entrypoint(make, rows), env, session.heartbeat)
+        built = build_model(fit, session, trainer)
+        run = assemble(built, trainer.evaluator(built))
     reads = settings.data.parallel_reads
     feed = Feed(built.data, built.schedule, session.first_replica, session.local_replicas, (0, 0), parallel_reads=reads)
     position = Position()

@@ -21,7 +21,6 @@ import keras
 
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
-from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError, TrainerError, classify, users_traceback
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import ONE_DEVICE
@@ -29,12 +28,11 @@ from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
-from tfgpujob_trainer.script.as_module import as_module, settings_of
-from tfgpujob_trainer.script.call import FitCall, fit_data
 from tfgpujob_trainer.script.run import run_with
 from tfgpujob_trainer.script.takeover import Takeover
 from tfgpujob_trainer.train.assemble import start_from
 from tfgpujob_trainer.train.build import build_model
+from tfgpujob_trainer.train.fit import Fit, fit_of_module
 from tfgpujob_trainer.train.loop import SynchronousTrainer
 from tfgpujob_trainer.train.session import Session, open_session
 
@@ -72,13 +70,11 @@ def measure(settings: TrainerConfig, rates: Sequence[float]) -> list[float]:
     session = open_session(settings, env, Heartbeat(None), devices[:1])
     if path is None:
         module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
-        return list(losses_of(settings, module, session, rates))
+        return list(losses_of(fit_of_module(settings, module, env, session.heartbeat), session, rates))
     losses: list[float] = []
 
-    def test(model: keras.Model, call: FitCall) -> NoReturn:
-        data = fit_data(call)
-        its = settings_of(call, data, settings, number=1, epochs_before=0)
-        losses.extend(losses_of(its, as_module(path, model, data), session, rates))
+    def test(fit: Fit) -> NoReturn:
+        losses.extend(losses_of(fit, session, rates))
         raise _MeasuredError("the learning rate is tested")
 
     with suppress(_MeasuredError):
@@ -91,16 +87,11 @@ class _MeasuredError(TrainerError):
     """Ends a script in its first fit()."""
 
 
-def losses_of(
-    settings: TrainerConfig,
-    module: Entrypoint,
-    session: Session,
-    rates: Sequence[float],
-) -> Iterator[float]:
+def losses_of(fit: Fit, session: Session, rates: Sequence[float]) -> Iterator[float]:
     """The loss of each step's batch before the step, of one model that takes one step with each of `rates`."""
-    settings = replace(settings, epochs=None, steps=len(rates))
+    settings = replace(fit.settings, epochs=None, steps=len(rates))
     with session.strategy.scope():
-        built = build_model(settings, session, module, SynchronousTrainer(settings, session))
+        built = build_model(replace(fit, settings=settings), session, SynchronousTrainer(settings, session))
         start_from(settings, built.model, session.peers)
     _check(built.model, built.takeover.optimizer)
     feed = Feed(built.data, built.schedule, 0, 1, (0, 0), parallel_reads=settings.data.parallel_reads)

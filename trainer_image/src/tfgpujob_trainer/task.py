@@ -37,6 +37,7 @@ from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.evaluator_replica import follow
 from tfgpujob_trainer.train.finish import finish
+from tfgpujob_trainer.train.fit import fit_of_module
 from tfgpujob_trainer.train.session import open_session
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -105,11 +106,11 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
         return (_divided() if is_divided else run_script)(path, session)
     trainer = trainer_of(settings, session)
     with session.strategy.scope():
-        built = build_model(settings, session, module, trainer)
+        built = build_model(fit_of_module(settings, module, env, heartbeat), session, trainer)
         evaluate = trainer.evaluator(built)
         if env.is_evaluator:
-            return follow(settings, built, evaluate)
-        run = assemble(settings, built, evaluate)
+            return follow(built, evaluate)
+        run = assemble(built, evaluate)
     try:
         position, more = trainer.train(run)
         summary = finish(run, position, more)

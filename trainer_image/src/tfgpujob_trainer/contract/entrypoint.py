@@ -27,6 +27,12 @@ class Entrypoint:
     module: ModuleType
     params: Mapping[str, Any]
 
+    @property
+    def file(self) -> Path | None:
+        """The file of the module."""
+        path = self.module.__file__
+        return Path(path) if path else None
+
     def model(self) -> Any:
         """A new compiled model."""
         return self._call("model", {})

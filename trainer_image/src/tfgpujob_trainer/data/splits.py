@@ -13,49 +13,53 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source, source
+from tfgpujob_trainer.data.sources.read import TRAIN
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 
 
-def read(settings: TrainerConfig, module: Entrypoint, split: str, value: Any, heartbeat: Heartbeat) -> Source:
-    """The source of rows behind what data(split) returned."""
-    found = source(
-        value,
-        split,
-        settings.data,
-        global_batch_size=batch_size(settings),
-        reopen=lambda: module.data(split),
-        beat=lambda: heartbeat.beat(phases.CACHING),
-    )
-    heartbeat.beat(phases.STARTING)
-    return found
+class ModuleRows:
+    """The rows of each split of a module's data(split)."""
 
+    def __init__(self, settings: TrainerConfig, module: Entrypoint, heartbeat: Heartbeat) -> None:
+        self._settings, self._module, self._heartbeat = settings, module, heartbeat
+        self._train: Source | None = None
 
-def other_split(
-    settings: TrainerConfig, module: Entrypoint, split: str, train_data: Source, heartbeat: Heartbeat
-) -> Source | None:
-    """Data to evaluate on; None, with a log line, if data() has no such split.
+    def __call__(self, split: str) -> Source | None:
+        """The rows of `train`, or of a split to evaluate on: None, with a log line, if data() has no such split.
 
-    Raises ConfigError if its arrays are not like those of the training data.
-    """
-    try:
-        value = module.data(split)
-    except Exception as error:  # noqa: BLE001 (a module need not know every split)
-        say(f"no {split} split: data({split!r}) raised {type(error).__name__}: {error}")
-        return None
-    if value is None:
-        return None
-    if isinstance(value, Source):  # from a script, whose fit() has checked it
-        return value
-    found = read(settings, module, split, value, heartbeat)
-    if found.signature() != train_data.signature():
-        raise ConfigError(
-            f"data({split!r}) has rows of {', '.join(found.signature())}, "
-            f"data('train') of {', '.join(train_data.signature())}",
-            "return the same types and shapes for every split",
+        Raises ConfigError if the arrays of a split are not like those of the training data.
+        """
+        if split == TRAIN:
+            self._train = self.read(split, self._module.data(split))
+            return self._train
+        try:
+            value = self._module.data(split)
+        except Exception as error:  # noqa: BLE001 (a module need not know every split)
+            say(f"no {split} split: data({split!r}) raised {type(error).__name__}: {error}")
+            return None
+        found = None if value is None else self.read(split, value)
+        if found is not None and self._train is not None and found.signature() != self._train.signature():
+            raise ConfigError(
+                f"data({split!r}) has rows of {', '.join(found.signature())}, "
+                f"data('train') of {', '.join(self._train.signature())}",
+                "return the same types and shapes for every split",
+            )
+        return found
+
+    def read(self, split: str, value: Any) -> Source:
+        """The source of rows behind what data(split) returned."""
+        found = source(
+            value,
+            split,
+            self._settings.data,
+            global_batch_size=batch_size(self._settings),
+            reopen=lambda: self._module.data(split),
+            beat=lambda: self._heartbeat.beat(phases.CACHING),
         )
-    return found
+        self._heartbeat.beat(phases.STARTING)
+        return found
 
 
 def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumulate: int) -> Schedule:

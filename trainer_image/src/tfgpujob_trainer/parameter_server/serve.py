@@ -19,17 +19,17 @@ from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import listening
 from tfgpujob_trainer.contract import entrypoint
 from tfgpujob_trainer.contract.config import evaluates
-from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import StoppedError, classify, users_traceback
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import evaluation_schedule
-from tfgpujob_trainer.data.splits import make_schedule, other_split, read
+from tfgpujob_trainer.data.splits import make_schedule
 from tfgpujob_trainer.parameter_server import rows
 from tfgpujob_trainer.parameter_server.memory_limits import register_limit
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.train.fit import Fit, fit_of_module
 
 _POLL_SECONDS = 0.2
 _LONGEST_STEP_SECONDS, _STEPS, _IDLE_SECONDS = 20.0, 3, 3.0
@@ -43,14 +43,14 @@ def serve(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> No
     """Serve until SIGTERM, then raise StoppedError."""
     if env.role == "worker":
         module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
-        serve_rows(settings, module, env, heartbeat)
+        serve_rows(fit_of_module(settings, module, env, heartbeat), env, heartbeat)
     register_limit()
     _serve(env, heartbeat)
 
 
-def serve_rows(settings: TrainerConfig, module: Entrypoint, env: Environment, heartbeat: Heartbeat) -> NoReturn:
-    """Serve as a worker, which reads the module's rows for its steps."""
-    reader = _ReadOrExit(read_splits(settings, module, heartbeat), heartbeat)
+def serve_rows(fit: Fit, env: Environment, heartbeat: Heartbeat) -> NoReturn:
+    """Serve as a worker, which reads the rows for its steps."""
+    reader = _ReadOrExit(read_splits(fit), heartbeat)
     rows.register(rows.ROWS, reader)
     _serve(env, heartbeat, reader.refuse)
 
@@ -88,16 +88,17 @@ def start_server(tf_config: Mapping[str, Any]) -> str:
     return spec.task_address(task["type"], task["index"])
 
 
-def read_splits(settings: TrainerConfig, module: Entrypoint, heartbeat: Heartbeat) -> rows.Rows:
+def read_splits(fit: Fit) -> rows.Rows:
     """All splits that a step or an evaluation may request."""
-    data = read(settings, module, "train", module.data("train"), heartbeat)
-    schedule = make_schedule(settings, data, replicas=1, accumulate=1)
+    data = fit.split("train")
+    assert data is not None
+    schedule = make_schedule(fit.settings, data, replicas=1, accumulate=1)
     splits = {rows.TRAIN: rows.Split(rows.numbered(data, "train"), schedule)}
     wanted = {rows.TEST: "test"}
-    if evaluates(settings.evaluate):
+    if evaluates(fit.settings.evaluate):
         wanted[rows.VALIDATION] = "validation"
     for number, name in wanted.items():
-        other = other_split(settings, module, name, data, heartbeat)
+        other = fit.split(name)
         if other is not None:
             splits[number] = rows.Split(rows.numbered(other, name), evaluation_schedule(schedule, other))
     return rows.Rows(splits)

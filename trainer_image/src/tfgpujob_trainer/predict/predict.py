@@ -32,7 +32,7 @@ from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.data.sources.base import Indexed, Rows
 from tfgpujob_trainer.data.sources.cached import MEMORY, read_once
 from tfgpujob_trainer.data.sources.stream import Stream
-from tfgpujob_trainer.data.splits import read
+from tfgpujob_trainer.data.splits import ModuleRows
 from tfgpujob_trainer.predict.models import Model, load
 from tfgpujob_trainer.predict.parts import LocalFolder, Part, Results, split
 from tfgpujob_trainer.predict.shares import Share, share_of
@@ -60,7 +60,8 @@ def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> 
     stop = StopFlag()
     stop.listen()
     heartbeat.stoppable()
-    data = _indexed(settings, read(settings, module, "predict", module.data("predict"), heartbeat), heartbeat)
+    rows = ModuleRows(settings, module, heartbeat).read("predict", module.data("predict"))
+    data = _indexed(settings, rows, heartbeat)
     models = load(settings, module, devices, data.take(np.arange(1))[0], say)
     store = object_store(settings.output.store, say)
     results = Results(
@@ -90,7 +91,7 @@ def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> 
         "complete": not missing,
     }
     if share.written:
-        described = describe_run(settings, env, module, devices=devices, replicas=len(devices))
+        described = describe_run(settings, env, module.file, devices=devices, replicas=len(devices))
         results.report(env.index, {**described, "workers": env.replicas, "summary": summary})
     to_come = counted(len(missing), "part of other workers is", "parts of other workers are")
     say(f"{work.figures.line()}; {f'{to_come} to come' if missing else 'all is there'}")
@@ -242,7 +243,7 @@ def _identity(settings: TrainerConfig, module: Entrypoint, data: Indexed, model:
         "globalBatchSize": settings.global_batch_size,
         "precision": settings.precision,
         "params": dict(settings.params),
-        "code": code_hash(module),
+        "code": code_hash(module.file),
         "data": data.fingerprint(),
         "model": model,
     }

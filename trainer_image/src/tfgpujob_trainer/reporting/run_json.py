@@ -14,18 +14,17 @@ import tensorflow as tf
 
 from tfgpujob_trainer import __version__
 from tfgpujob_trainer.contract.config import to_json
-from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.spec import TrainerConfig
 
 
 def describe_run(
-    settings: TrainerConfig, env: Environment, module: Entrypoint, *, devices: Sequence[str], replicas: int
+    settings: TrainerConfig, env: Environment, code: Path | None, *, devices: Sequence[str], replicas: int
 ) -> dict[str, Any]:
     """The content of run.json: what produced a checkpoint or predictions, complete enough to repeat it."""
     return {
         "config": to_json(settings),
-        "codeSha256": code_hash(module),
+        "codeSha256": code_hash(code),
         "job": env.job,
         "namespace": env.namespace,
         "attempt": env.attempt,
@@ -43,7 +42,6 @@ def describe_run(
     }
 
 
-def code_hash(module: Entrypoint) -> str:
-    """SHA-256 of the user's module file."""
-    path = module.module.__file__
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
+def code_hash(code: Path | None) -> str:
+    """SHA-256 of the user's file."""
+    return hashlib.sha256(code.read_bytes()).hexdigest() if code else ""

@@ -173,12 +173,6 @@ class ScriptCallbacks(CallCallbacks):
         self._resumed: Mapping[str, Any] = {}
         self._logs: dict[str, Any] | None = None
 
-    @property
-    def history(self) -> keras.callbacks.History:
-        """What fit() returns."""
-        history: keras.callbacks.History = self._model.history
-        return history
-
     def __call__(self, hook: str, *arguments: Any) -> None:
         """Run a hook of all callbacks. Their exceptions pass through."""
         if hook == "on_train_batch_end":  # at a progress line, for callbacks that only observe

@@ -13,6 +13,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.own_steps import refuse_own_functions
 from tfgpujob_trainer.script.call import FitCall
 from tfgpujob_trainer.script.callbacks import as_logs
+from tfgpujob_trainer.script.predicting import predict as predict_rows
 from tfgpujob_trainer.script.takeover import Takeover
 
 _OF_ALL_WORKERS = ("fit", "evaluate")
@@ -30,10 +31,10 @@ def calls(takeover: Takeover) -> dict[str, Callable[..., Any]]:
         return values if given["return_dict"] else model._flatten_metrics_in_order(values)  # noqa: SLF001
 
     def predict(model: keras.Model, **given: Any) -> Any:
-        return takeover.predict(model, **given)
+        return predict_rows(takeover.session, model, **given)
 
     def predict_on_batch(model: keras.Model, **given: Any) -> Any:
-        return takeover.predict(model, given["x"], batch_size=len(tf.nest.flatten(given["x"])[0]))
+        return predict_rows(takeover.session, model, given["x"], batch_size=len(tf.nest.flatten(given["x"])[0]))
 
     def refused(_: keras.Model, **__: Any) -> Any:
         raise ConfigError(
@@ -56,6 +57,7 @@ def _bound(function: Callable[..., Any], original: Any, takeover: Takeover) -> C
         given = signature.bind(model, *args, **kwargs)
         if original.__name__ in _OF_ALL_WORKERS:
             takeover.agree.on_call(original.__name__, given.arguments)
+        takeover.calls += 1
         given.apply_defaults()
         named = {name: value for name, value in given.arguments.items() if name not in ("self", "kwargs")}
         return function(model, **named)

@@ -25,7 +25,7 @@ def saving(original: Callable[..., Any], takeover: Takeover, scope: JobScope, *,
     @wraps(original)
     def save(model: keras.Model, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         path = Path(filepath)
-        with takeover.as_compiled(model), scope.left():
+        with takeover.held.as_compiled(model), scope.left():
             if is_chief and path.is_dir():
                 return original(model, filepath, *args, **kwargs)
             path.parent.mkdir(parents=True, exist_ok=True)

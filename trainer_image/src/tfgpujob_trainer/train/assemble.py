@@ -34,7 +34,6 @@ from tfgpujob_trainer.reporting.timing import WorkerTimes
 from tfgpujob_trainer.reporting.training_log import TrainingLog
 from tfgpujob_trainer.train.best import Best
 from tfgpujob_trainer.train.built_model import Built, Steps
-from tfgpujob_trainer.train.callbacks import Hooks, chiefs
 from tfgpujob_trainer.train.run import Position, Run
 from tfgpujob_trainer.train.trainer import Evaluate
 
@@ -47,26 +46,23 @@ _OF_SCRIPT = (
 """Advice for a script when training waits for data: it has no trainer.data."""
 
 
-def assemble(
-    settings: TrainerConfig,
-    built: Built[S],
-    evaluate: Evaluate,
-    *,
-    initial_epoch: int = 0,
-    hooks: Hooks | None = None,
-) -> Run[S]:
-    """Everything that training needs, with the checkpoints opened.
-
-    `initial_epoch`: the first epoch, as in fit(). `hooks`: used instead of the module's callbacks().
-    """
-    session, env, peers, heartbeat = built.session, built.session.env, built.session.peers, built.session.heartbeat
+def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
+    """Everything that training needs, with the checkpoints opened."""
+    fit, session, settings = built.fit, built.session, built.fit.settings
+    env, peers, heartbeat = session.env, session.peers, session.heartbeat
+    if settings.best.monitor is not None and built.validation is None:
+        fix = "let data('validation') return rows, or remove trainer.best"
+        raise ConfigError("trainer.best has nothing to judge: there is no validation split", fix)
     agree_on_data({"train": built.data, "validation": built.validation, "test": built.test}, peers)
     measure_all_reduce(peers, say)
     say(describe_gradients(built.model))
-    total_steps = settings.steps or ((settings.epochs or 0) - initial_epoch) * built.schedule.steps_per_epoch
+    steps_per_epoch = built.schedule.steps_per_epoch
+    total_steps = settings.steps or ((settings.epochs or 0) - fit.initial_epoch) * steps_per_epoch
+    epochs = fit.initial_epoch - (-total_steps // steps_per_epoch)
+    hooks = fit.hooks(built.model, epochs, steps_per_epoch)
     output = Path(settings.output.directory)
     store, best_store = open_stores(output, settings, env, peers)
-    captured = {id(v.value): v for v in (*built.steps.captured, *getattr(hooks, "variables", ()))}
+    captured = {id(v.value): v for v in (*built.steps.captured, *hooks.variables)}
     variables = variables_to_save(built.model, list(captured.values()))
     manager = partial(
         CheckpointManager,
@@ -80,35 +76,29 @@ def assemble(
         config={
             "params": dict(settings.params),
             "args": list(settings.args),
-            "code": code_hash(built.module),
+            "code": code_hash(fit.code),
             "epochs": settings.epochs,
         },
-        run_json=run_json(settings, built),
+        run_json=run_json(built),
         say=say,
     )
     checkpoints = manager(
         store,
         start=lambda peers: start_from(settings, built.model, peers),
         published=lambda *saved: heartbeat.run_status.update(lastCheckpoint=published(*saved)),
-        in_memory=in_memory(variables, output, of_script=hooks is not None, is_chief=peers.is_chief),
+        in_memory=in_memory(variables, output, of_script=fit.of_script, is_chief=peers.is_chief),
     )
     log = TrainingLog(
         steps=total_steps,
-        epochs=initial_epoch - (-total_steps // built.schedule.steps_per_epoch),
+        epochs=epochs,
         log_every_seconds=settings.log_every_seconds,
-        input_fix=input_fix(settings, of_script=hooks is not None),
+        input_fix=input_fix(settings, of_script=fit.of_script),
         run_status=heartbeat.run_status,
         workers=WorkerTimes(env.worker_names),
         one_machine=env.on_one_machine,
         scalars=Scalars(output / "tensorboard") if peers.is_chief else None,
         series_file=output / series.FILE if peers.is_chief else None,
     )
-    if settings.best.monitor is not None and built.validation is None:
-        fix = "let data('validation') return rows, or remove trainer.best"
-        raise ConfigError("trainer.best has nothing to judge: there is no validation split", fix)
-    if hooks is None:
-        params = {"epochs": log.epochs, "steps": built.schedule.steps_per_epoch}
-        hooks = chiefs(built.module.callbacks, is_chief=peers.is_chief, model=built.model, params=params)
     profiled = settings.profile.steps if settings.profile.worker == env.position else None
     return Run(
         config=settings,
@@ -123,7 +113,7 @@ def assemble(
         stop=session.stop,
         log=log,
         profiler=Profiler(profiled, output / "profile", say),
-        first=Position(epoch=initial_epoch),
+        first=Position(epoch=fit.initial_epoch),
     )
 
 
@@ -148,12 +138,11 @@ def published(path: Path, step: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def run_json(settings: TrainerConfig, built: Built[Steps]) -> str:
+def run_json(built: Built[Steps]) -> str:
     """The description of the run in each of its checkpoints."""
-    session = built.session
-    devices = session.strategy.extended.worker_devices
-    described = describe_run(settings, session.env, built.module, devices=devices, replicas=session.replicas)
-    return json.dumps(described, indent=1)
+    fit, session = built.fit, built.session
+    devices, replicas = session.strategy.extended.worker_devices, session.replicas
+    return json.dumps(describe_run(fit.settings, session.env, fit.code, devices=devices, replicas=replicas), indent=1)
 
 
 def start_from(settings: TrainerConfig, model: keras.Model, peers: Peers) -> None:

@@ -10,37 +10,36 @@ import tensorflow as tf
 
 from tfgpujob_trainer.cluster.devices import placement_devices
 from tfgpujob_trainer.contract.config import evaluates
-from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule, describe_batch
 from tfgpujob_trainer.data.sources.batches import Batches
-from tfgpujob_trainer.data.splits import make_schedule, other_split, read
+from tfgpujob_trainer.data.splits import make_schedule
 from tfgpujob_trainer.model import recompute_and_placement, step_memory
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.moving_statistics import batch_normalizations
-from tfgpujob_trainer.model.optimizer_takeover import take_over_optimizer
-from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers, refuse_own_functions
+from tfgpujob_trainer.model.own_steps import refuse_own_functions
 from tfgpujob_trainer.model.replica_seeds import draw_notes
+from tfgpujob_trainer.model.taken_over import take_over
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train.built_model import Built, Steps
+from tfgpujob_trainer.train.fit import Fit
 from tfgpujob_trainer.train.session import Session
 from tfgpujob_trainer.train.trainer import Trainer
 
 S = TypeVar("S", bound=Steps)
 
 
-def build_model(settings: TrainerConfig, session: Session, module: Entrypoint, trainer: Trainer[S]) -> Built[S]:
+def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
     """Build model, data and steps; raises ConfigError if they are not compatible."""
-    heartbeat, name = session.heartbeat, session.name
-    data = read(settings, module, "train", module.data("train"), heartbeat)
+    settings, name, data = fit.settings, session.name, fit.split("train")
+    assert data is not None
     head = data.head(2)
     policy = trainer.data_policy(data)
     devices = placement_devices(settings.placement, session.strategy)
     with recompute_and_placement.create_on_devices(settings.placement, devices):
-        model = module.model()
+        model = fit.model()
     refuse_own_functions(model)
-    take_over = leave_optimizers if has_own_steps(model) else take_over_optimizer
     takeover = take_over(model, name, settings.accumulate)
     check_precision(settings, model)
     build(model, head, name)
@@ -67,17 +66,15 @@ def build_model(settings: TrainerConfig, session: Session, module: Entrypoint, t
     ):
         say(line)
     return Built(
+        fit=fit,
         session=session,
-        module=module,
         model=model,
         takeover=takeover,
         steps=steps,
         schedule=schedule,
         data=data,
-        validation=other_split(settings, module, "validation", data, heartbeat)
-        if evaluates(settings.evaluate) or session.env.is_evaluator
-        else None,
-        test=other_split(settings, module, "test", data, heartbeat),
+        validation=fit.split("validation") if evaluates(settings.evaluate) or session.env.is_evaluator else None,
+        test=fit.split("test"),
     )
 
 

@@ -8,7 +8,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import keras
 
-from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.loss import LossSums
@@ -16,6 +15,7 @@ from tfgpujob_trainer.model.metrics import MetricStates
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.variables import PlainVariable
 from tfgpujob_trainer.step.compiled import StepResult
+from tfgpujob_trainer.train.fit import Fit
 from tfgpujob_trainer.train.session import Session
 
 
@@ -76,8 +76,8 @@ S_co = TypeVar("S_co", bound=Steps, covariant=True)
 class Built(Generic[S_co]):
     """What training and evaluation share."""
 
+    fit: Fit
     session: Session
-    module: Entrypoint
     model: keras.Model
     takeover: OptimizerTakeover
     steps: S_co

@@ -50,6 +50,10 @@ class Hooks(Protocol):
     """Whether `test_batch_begin` and `test_batch_end` are called."""
 
     @property
+    def variables(self) -> Sequence[Any]:
+        """Those that the callbacks hold and the model doesn't, for checkpoints."""
+
+    @property
     def stops(self) -> bool:
         """True if training ends with the epoch that has just ended; the same on every worker."""
 
@@ -110,6 +114,7 @@ class Callbacks:
     """Calls the hooks; on every worker but the chief there are no callbacks."""
 
     per_batch = per_test_batch = stops = False
+    variables = ()
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model, params: Mapping[str, Any]):
         self._callbacks, self._model = callbacks, model

@@ -12,7 +12,6 @@ from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.checkpoints.store import Saved, place, store_at, variables_to_save
 from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.numbers import one_number
@@ -23,18 +22,19 @@ from tfgpujob_trainer.train.trainer import Evaluate
 _POLL_SECONDS = 1.0
 
 
-def follow(
-    settings: TrainerConfig,
-    built: Built[Steps],
-    evaluate: Evaluate,
-) -> Outcome:
+def follow(built: Built[Steps], evaluate: Evaluate) -> Outcome:
     """Evaluate the `validation` split, else `test`, of every newest checkpoint; ends with the training run, or with the
     script that trains.
     """
-    session = built.session
+    session, settings = built.session, built.fit.settings
     data = built.validation or built.test
     if data is None:
-        raise ConfigError("there is nothing to evaluate on", "let data() return a 'validation' or a 'test' split")
+        fix = (
+            "pass fit() validation_data"
+            if built.fit.of_script
+            else "let data() return a 'validation' or a 'test' split"
+        )
+        raise ConfigError("an evaluator has nothing to evaluate on", fix)
     output = Path(settings.output.directory)
     reader = Owner(job_uid="", attempt=1, replica_restart=0)
     remote = object_store(settings.output.store, say)
