@@ -44,7 +44,7 @@ def test_of_data_that_are_gone_once_read_no_epoch_is_read_before_it_begins():
             yield (np.full((2, 1), number), np.full(2, number))
 
     specs = (tf.TensorSpec([2, 1]), tf.TensorSpec([2]))
-    data = Batches(numbers, Extent(batches=None, size=2, last=2), specs, split="train", steps=2, once=True)
+    data = Batches(numbers, Extent(batches=None, size=2, last=2), specs, what="train", steps=2, once=True)
     feed = Feed(data, schedule((4, 2, 1, 9), shuffle=False), 0, 1, (0, 0))
     for _ in range(6):
         taken.append(feed.next())  # noqa: PERF401 (one after the other, as is looked at)
@@ -242,20 +242,20 @@ def test_structures_and_float_types():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ((np.zeros(3), np.zeros(4)), "returned arrays of 3 and 4 rows"),
-        (np.zeros(0), "returned no rows"),
-        ((1, 2, 3, 4), "returned 4 values"),
-        ({"x": np.zeros(3), "z": 1}, "returned the key 'z'"),
+        ((np.zeros(3), np.zeros(4)), "has arrays of 3 and 4 rows"),
+        (np.zeros(0), "has no rows"),
+        ((1, 2, 3, 4), "has 4 values"),
+        ({"x": np.zeros(3), "z": 1}, "has the key 'z'"),
         ((iter([1]), np.zeros(1)), "as one of several values"),
-        ((np.zeros(3), None, np.zeros(3)), "returned None for y"),
-        ("text", "returned a str for x that is no array of rows"),
+        ((np.zeros(3), None, np.zeros(3)), "has None for y"),
+        ("text", "has a str for x that is no array of rows"),
         ((np.array(["cat", np.nan], object), np.zeros(2)), r"x has a float \(nan\) among its text, in row 1"),
-        ((np.zeros(2), ["cat", "dog"]), "returned strings for y"),
-        (np.array([[1], [1, 2]], object), "returned a ndarray for x that is no array of rows"),
-        (np.array([[True, 2.5]], object), "returned a ndarray of dtype object for x, of bool, float"),
-        (np.array([[1.5], [2.5]], object), "returned a ndarray of dtype object for x, of float"),
-        (np.array([], object), "returned a ndarray for x that is no array of rows"),
-        (None, "returned nothing"),
+        ((np.zeros(2), ["cat", "dog"]), "has strings for y"),
+        (np.array([[1], [1, 2]], object), "has a ndarray for x that is no array of rows"),
+        (np.array([[True, 2.5]], object), "has a ndarray of dtype object for x, of bool, float"),
+        (np.array([[1.5], [2.5]], object), "has a ndarray of dtype object for x, of float"),
+        (np.array([], object), "has a ndarray for x that is no array of rows"),
+        (None, "is None"),
     ],
 )
 def test_mistakes_in_data(value, message):

@@ -386,7 +386,7 @@ def without_a_loss():
         (lambda: dense(adamw(), run_eagerly=True), "run_eagerly", "remove it from compile()"),
         (lambda: dense(adamw(), CE(from_logits=True, reduction="none")), "has reduction='none'", "use reduction="),
         (lambda: frozen(dense(adamw())), "nothing to train", "set layer.trainable = True"),
-        (without_a_loss, "compiled no loss", "give model.compile() a loss, or a layer"),
+        (without_a_loss, "compiled without a loss", "give model.compile() a loss, or a layer"),
         (lambda: dense(adamw(), metrics=[Largest()]), "is not a sum that starts at zero", "use a metric whose state"),
     ],
 )

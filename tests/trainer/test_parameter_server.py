@@ -321,7 +321,7 @@ def test_a_worker_whose_data_differs_says_so_and_ends_with_2(launch):
     job.config = wide_and_deep(output, epochs=1, params={"rows": 1000})
     worker = job.start("worker-0")
     assert worker.wait() == 2, job.logs()
-    assert worker.ended["message"] == "data('train') gives other rows here than on the chief"
+    assert worker.ended["message"] == "the rows to train on are others here than on the chief"
     job.end()
 
 

@@ -50,7 +50,7 @@ def test_batches_between_two_that_are_taken_are_read_once():
             yield (np.full((2, 1), index), np.full(2, index))
 
     found = Batches(
-        rows_of, Extent(batches=6, size=2, last=2), (tf.TensorSpec([2, 1]), tf.TensorSpec([2])), split="train"
+        rows_of, Extent(batches=6, size=2, last=2), (tf.TensorSpec([2, 1]), tf.TensorSpec([2])), what="train"
     )
     for index in (0, 3, 5):
         assert found.batch(0, index, None)[1].tolist() == [index] * 2

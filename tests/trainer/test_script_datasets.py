@@ -256,7 +256,7 @@ def test_a_last_batch_of_too_few_rows_stays_one_or_goes_to_the_one_before_it():
         (rows, None, "a tf.data.Dataset of single rows, and Keras takes batches", r"end it with batch\(\)"),
         (lambda: rows().repeat().batch(4), None, "has no end that is known", "pass steps_per_epoch"),
         (lambda: rows().batch(4), 2, "steps_per_epoch=2 of data with 3 batches", r"use repeat\(\), .* let it divide 3"),
-        (lambda: rows().take(0).batch(4), None, "returned no rows", ""),
+        (lambda: rows().take(0).batch(4), None, "has no rows", ""),
         (lambda: rows().map(lambda x, y: (x, tf.strings.as_string(y))).batch(2), None, "strings for y", "give each"),
         (lambda: rows().filter(lambda *_: tf.random.uniform([]) > 0.5).batch(2), None, "chooses its rows", "let only"),
         (lambda: rows().batch(3).window(2), None, "batches with a Dataset", "give dense"),

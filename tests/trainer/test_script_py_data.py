@@ -94,7 +94,7 @@ def test_a_second_fit_reads_on_though_the_first_was_done_before_this_start(epoch
     ("make", "message", "fix"),
     [
         (lambda: of_generator(None), "has no end that is known", "pass steps_per_epoch"),
-        (lambda: of_generator(2, batches=lambda: iter(())), "returned no rows", ""),
+        (lambda: of_generator(2, batches=lambda: iter(())), "has no rows", ""),
         (lambda: of_generator(2, batches=lambda: iter([(np.ones((3, 2)), np.ones(3))])), "ended after 1 b", "use rep"),
         (lambda: of_generator(2, batches=lambda: iter([["a"]])), "makes batches with a string", "make arrays"),
         (
@@ -102,7 +102,7 @@ def test_a_second_fit_reads_on_though_the_first_was_done_before_this_start(epoch
             "strings for y",
             "give each a",
         ),
-        (lambda: py(Numbers(0)), "returned no rows", ""),
+        (lambda: py(Numbers(0)), "has no rows", ""),
         (lambda: fit_data(FitCall(x=Numbers(), y=np.ones(10))), "is a Numbers, and y or", "remove them"),
         (lambda: fit_data(FitCall(x=Numbers(), validation_split=0.2)), "validation_split needs", "pass val"),
         (lambda: fit_data(FitCall(x=made_on_each_worker())), "is made on each worker", "pass the tf.data.Dataset"),

@@ -188,11 +188,11 @@ finally:
             "epoch in which they run out, at a.py:7",
             "use repeat(), leave steps_per_epoch out, or let it divide 5",
         ),
-        ("np.ones((8, 2)), np.array(['a'] * 8)", "fit() was given strings for y, at a.py:7", "give each a number"),
+        ("np.ones((8, 2)), np.array(['a'] * 8)", "fit()'s data has strings for y, at a.py:7", "give each a number"),
         (
             "np.ones((8, 3)), np.ones(8)",
             "ValueError: Input 0 with name",
-            "let the model take rows of float32[3], float32[], as fit() was given them",
+            "let the model take rows of float32[3], float32[], as they are given",
         ),
     ],
 )

@@ -62,20 +62,25 @@ class ModuleRows:
         return found
 
 
-def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumulate: int) -> Schedule:
-    """Which rows make up each global batch; raises ConfigError if they cannot be split over the replicas."""
-    for name, rows in (("data('train') has", data.rows), ("trainer.globalBatchSize is", batch_size(settings))):
-        if rows < replicas:
-            raise ConfigError(f"{name} {rows} for {replicas} replicas", "each replica needs at least one row a step")
+def make_schedule(
+    settings: TrainerConfig, data: Source, replicas: int, accumulate: int, *, field: str = "trainer.globalBatchSize"
+) -> Schedule:
+    """Which rows make up each global batch; raises ConfigError if they cannot be split over the replicas.
+
+    `field` is what gives the size of a batch.
+    """
     size = batch_size(settings)
+    for name, rows in (("the number of rows to train on", data.rows), (field, size)):
+        if rows < replicas:
+            raise ConfigError(f"{name} is {rows} for {replicas} replicas", "each replica needs at least one row a step")
     if size < replicas * accumulate:
         raise ConfigError(
-            f"trainer.globalBatchSize is {size} for {replicas} replicas × {accumulate} micro-batches",
-            "each micro-batch needs at least one row: raise globalBatchSize or lower accumulate",
+            f"{field} is {size} for {replicas} replicas × {accumulate} micro-batches",
+            f"each micro-batch needs at least one row: raise {field} or lower accumulate",
         )
     return Schedule(
         rows=data.rows,
-        global_batch_size=batch_size(settings),
+        global_batch_size=size,
         replicas=replicas,
         seed=settings.seed,
         remainder=settings.remainder or "step",
@@ -86,7 +91,10 @@ def make_schedule(settings: TrainerConfig, data: Source, replicas: int, accumula
 
 
 def agree_on_data(splits: Mapping[str, Source | None], peers: Peers) -> None:
-    """Raise ConfigError on every worker unless all read the same rows of each split, in number and at their head."""
+    """Raise ConfigError on every worker unless all read the same rows of each split, in number and at their head.
+
+    `splits` are by their names in errors.
+    """
     if peers.workers == 1:
         return
     mine = {name: [0, ""] if data is None else [data.rows, data.fingerprint()] for name, data in splits.items()}
@@ -98,9 +106,9 @@ def agree_on_data(splits: Mapping[str, Source | None], peers: Peers) -> None:
     name = next(name for name in mine if any(one[name] != workers[0][name] for one in workers))
     here, chief = mine[name], workers[0][name]
     if here == chief:
-        what = f"another worker's data({name!r}) differs from this one's; see that worker's log"
+        what = f"another worker's {name} differs from this one's; see that worker's log"
     elif here[0] != chief[0]:
-        what = f"data({name!r}) has {here[0]} rows here and {chief[0]} on the first worker"
+        what = f"{name} has {here[0]} rows here and {chief[0]} on the first worker"
     else:
-        what = f"data({name!r}) gives other rows here than on the first worker"
+        what = f"{name} gives other rows here than on the first worker"
     raise ConfigError(what, "let it give the same rows everywhere: sort files, seed every random generator")

@@ -34,13 +34,13 @@ def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True
         if has_own_steps(model) and all(layer.built for layer in model._flatten_layers(include_self=False)):  # noqa: SLF001
             return  # a GAN, say, which is never called itself, and whose parts have their variables
         rows = ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in tf.nest.flatten(arrays))
-        error.add_note(f"let the model take rows of {rows}, as data('train') returned them")
+        error.add_note(f"let the model take rows of {rows}, as they are given")
         raise
     if model.optimizer is not None:
         build_all(model.optimizer, model.trainable_variables)
     if trains and not model.trainable_variables:
         raise ConfigError(
-            "model() returned a model with nothing to train: every weight is frozen, or it has none",
+            "the model has nothing to train: every weight is frozen, or it has none",
             "set layer.trainable = True on the layers that are to learn, before model.compile()",
         )
     check_metrics(model, strategy)

@@ -25,11 +25,9 @@ def weigher(weights: Mapping[str, float]) -> Callable[[Batch], Batch]:
     def weigh(batch: Batch) -> Batch:
         x, y, sample_weight = batch
         if not tf.is_tensor(y):
-            raise ConfigError("trainer.classWeights needs a model with one output", "return sample weights from data()")
+            raise ConfigError("class weights need a model with one output", "give the rows sample weights")
         if sample_weight is not None:
-            raise ConfigError(
-                "trainer.classWeights is set and data('train') has sample weights", "multiply them in data()"
-            )
+            raise ConfigError("there are class weights and sample weights", "multiply both, and give sample weights")
         labels = y
         if y.shape.rank >= 2:
             labels = tf.argmax(y, axis=-1) if y.shape[-1] > 1 else tf.squeeze(y, axis=-1)

@@ -171,7 +171,9 @@ class LossParts:
         numbers = [(f"add_loss() number {i}", tf.reduce_sum(value)) for i, value in enumerate(added, 1)]
         parts = [*self.parts, *(self.number(name, value, rows) for name, value in numbers)]
         if not parts:
-            raise ConfigError("model() compiled no loss", "give model.compile() a loss, or a layer an add_loss()")
+            raise ConfigError(
+                "the model is compiled without a loss", "give model.compile() a loss, or a layer an add_loss()"
+            )
         return parts
 
     def number(self, name: str, value: Any, rows: Any) -> Part:

@@ -182,7 +182,7 @@ def _refuse(model: Any, strategy: str) -> None:
     if type(model).train_step is not keras.Model.train_step:
         require("own train_step", strategy, name)
     if not model.compiled or model.optimizer is None:
-        raise ConfigError("model() returned a model that is not compiled", "call model.compile() in model()")
+        raise ConfigError("the model is not compiled", "call model.compile()")
     kind = type(model.optimizer)
     if issubclass(kind, keras.optimizers.LossScaleOptimizer) and kind is not keras.optimizers.LossScaleOptimizer:
         raise ConfigError(

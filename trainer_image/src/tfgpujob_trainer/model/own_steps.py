@@ -39,7 +39,7 @@ def leave_optimizers(model: keras.Model, strategy: str, accumulate: int | None) 
     if strategy == "ParameterServer":
         require("own train_step", strategy, who)
     if not model.compiled or model.optimizer is None:
-        raise ConfigError("model() returned a model that is not compiled", "call model.compile() in model()")
+        raise ConfigError("the model is not compiled", "call model.compile()")
     if (accumulate or 1) > 1:
         raise ConfigError(
             f"trainer.accumulate is {accumulate}, and {who} has a train_step of its own", "set accumulate to 1"

@@ -56,7 +56,7 @@ class Rows:
         began = time.monotonic()
         if bytes(fingerprint).decode() != self._fingerprint:
             raise ConfigError(
-                "data('train') gives other rows here than on the chief",
+                "the rows to train on are others here than on the chief",
                 "let it give the same rows everywhere: sort files, seed every random generator",
             )
         rows = self._batch(int(split), int(epoch), int(index), int(seed))
@@ -103,6 +103,6 @@ def numbered(data: Source, split: str) -> Indexed | Batches:
     if isinstance(data, Indexed | Batches):
         return data
     raise ConfigError(
-        f"data({split!r}) returned rows without an index; under ParameterServer a worker reads a batch by its number",
+        f"data({split!r}) has rows without an index; under ParameterServer a worker reads a batch by its number",
         "set trainer.data.cache, or return arrays or a declared source such as tfrecord",
     )

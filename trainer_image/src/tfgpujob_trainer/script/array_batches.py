@@ -14,7 +14,7 @@ from tfgpujob_trainer.data.sources.base import Rows
 from tfgpujob_trainer.data.sources.batches import Batches, Extent
 
 
-def array_batches(rows: Indexed, size: int, split: str, steps: int, *, trains: bool) -> Batches:
+def array_batches(rows: Indexed, size: int, what: str, steps: int, *, trains: bool) -> Batches:
     """Batches of arrays, in which `steps` are an epoch or, if they are not trained on, all that count."""
     plan = Schedule(rows=rows.rows, global_batch_size=size, replicas=1, shuffle=trains, permute=rows.permute)
     passes = plan.steps_per_epoch
@@ -28,4 +28,4 @@ def array_batches(rows: Indexed, size: int, split: str, steps: int, *, trains: b
     length = passes if trains else min(steps, passes)
     extent = Extent(batches=length, size=min(size, rows.rows), last=last if length == passes else size)
     specs = tf.nest.map_structure(lambda a: tf.TensorSpec([None, *a.shape[1:]], a.dtype), rows.take(np.arange(1)))
-    return Batches(read, extent, specs, split=split, steps=steps)
+    return Batches(read, extent, specs, what=what, steps=steps)

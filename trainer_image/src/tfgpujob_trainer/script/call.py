@@ -22,6 +22,8 @@ from tfgpujob_trainer.script.py_datasets import generator_batches, py_batches
 
 DEFAULT_BATCH = 32
 """Keras' default of batch_size."""
+WHAT = {"train": "fit()'s data", "validation": "validation_data"}
+"""Their names in errors."""
 BATCHED = (tf.data.Dataset, keras.utils.PyDataset, Iterator)
 """Data that have their own batches."""
 
@@ -72,7 +74,7 @@ def fit_data(call: FitCall, *, alike: bool = False) -> FitData:
             (x, y, weight), validation_split=call.validation_split
         )
     size = call.batch_size or DEFAULT_BATCH
-    train = source_of(x, y, weight, "train", size, steps=call.steps_per_epoch, shuffle=call.shuffle)
+    train = source_of(x, y, weight, WHAT["train"], size, steps=call.steps_per_epoch, trains=True, shuffle=call.shuffle)
     if isinstance(train, Batches):
         train.first_epoch = call.initial_epoch
     size = train.batch_size or size
@@ -84,7 +86,7 @@ def fit_data(call: FitCall, *, alike: bool = False) -> FitData:
     if alike and weight is not None and val_weight is None:
         val_weight = np.ones(len(np.asarray(tf.nest.flatten(val_x)[0])), keras.config.floatx())
     val_size = call.validation_batch_size or size
-    validation = source_of(val_x, val_y, val_weight, "validation", val_size, steps=call.validation_steps)
+    validation = source_of(val_x, val_y, val_weight, WHAT["validation"], val_size, steps=call.validation_steps)
     if validation.signature() != train.signature() if alike else _parts(validation) != _parts(train):
         raise ConfigError(
             f"validation_data has rows of {', '.join(validation.signature())}, fit() of {', '.join(train.signature())}",
@@ -119,34 +121,34 @@ def source_of(
     x: Any,
     y: Any,
     weight: Any,
-    split: str,
+    what: str,
     batch_size: int,
     *,
     steps: int | None = None,
+    trains: bool = False,
     shuffle: bool = False,
 ) -> Source:
-    """Arrays, or data that come in batches, as a source; `split` names them in errors.
+    """Arrays, or data that come in batches, as a source; `what` names them in errors.
 
     `steps`: how many batches are an epoch of the training, and of anything else how many count.
     """
-    what, trains = f"data({split!r})", split == "train"
     if isinstance(x, tf.distribute.DistributedDataset):
         x = _as_before(x, what)
     if isinstance(x, BATCHED) and (y is not None or weight is not None):
         raise ConfigError(f"{what} is a {type(x).__name__}, and y or sample_weight is given too", "remove them")
     if isinstance(x, tf.data.Dataset):
-        return dataset_batches(x, split, steps=steps, trains=trains)
+        return dataset_batches(x, what, steps=steps, trains=trains)
     if isinstance(x, keras.utils.PyDataset):
-        return py_batches(x, split, steps=steps, trains=trains, shuffle=shuffle)
+        return py_batches(x, what, steps=steps, trains=trains, shuffle=shuffle)
     if isinstance(x, Iterator):
-        return generator_batches(x, split, steps=steps, trains=trains)
+        return generator_batches(x, what, steps=steps, trains=trains)
     value = tuple(part for part in (x, y, weight) if part is not None)
     if y is None and weight is not None:
         raise ConfigError(f"{what}: sample_weight without y", "pass y")
-    rows = arrays(value, split)
+    rows = arrays(value, what)
     if trains and not shuffle:
         rows.permute = _in_order  # type: ignore[method-assign, assignment]
-    return rows if steps is None else array_batches(rows, batch_size, split, steps, trains=trains)
+    return rows if steps is None else array_batches(rows, batch_size, what, steps, trains=trains)
 
 
 def _as_before(distributed: Any, what: str) -> tf.data.Dataset:

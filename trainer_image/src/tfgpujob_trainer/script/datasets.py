@@ -46,12 +46,12 @@ _UNCOUNTED = (
 # ruff: noqa: SLF001
 
 
-def dataset_batches(dataset: Any, split: str, *, steps: int | None, trains: bool) -> Batches:
+def dataset_batches(dataset: Any, what: str, *, steps: int | None, trains: bool) -> Batches:
     """The batches of a dataset; `steps` of them are an epoch or, if it is not trained on, all that count.
 
     Raises ConfigError for what has no batches, and for an order that cannot be the same on all workers.
     """
-    found = _Dataset(dataset, split, steps)
+    found = _Dataset(dataset, what, steps)
     specs, extent = found.specs(), found.extent(steps)
     uncounted = trains and steps is None and int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY
     if not trains and steps is not None:
@@ -61,7 +61,7 @@ def dataset_batches(dataset: Any, split: str, *, steps: int | None, trains: bool
         found.read,
         extent,
         specs,
-        split=split,
+        what=what,
         steps=steps,
         notes=(*found.notes, *((_UNCOUNTED,) if uncounted else ())),
         same_everywhere=not found.draws,
@@ -69,15 +69,15 @@ def dataset_batches(dataset: Any, split: str, *, steps: int | None, trains: bool
 
 
 class _Dataset:
-    def __init__(self, dataset: Any, split: str, steps: int | None = None) -> None:
-        self._dataset, self._split = dataset, split
+    def __init__(self, dataset: Any, what: str, steps: int | None = None) -> None:
+        self._dataset, self._what = dataset, what
         # Without a known end and read once, as far as the steps go, it may have no end.
         self._may_be_endless = steps is not None and not _has(dataset, "_RepeatDataset")
         drawing = [type(one).__name__ for one in with_inputs(dataset) if draws(one, below=False)]
         chooses = [kind for kind in drawing if kind not in MAPS]
         if chooses:
             raise ConfigError(
-                f"data({split!r}) is a dataset that chooses its rows at random, so each worker would see others",
+                f"{what} is a dataset that chooses its rows at random, so each worker would see others",
                 "let only shuffle(), sample_from_datasets() and map() draw random numbers",
             )
         self.draws = bool(drawing)
@@ -96,7 +96,6 @@ class _Dataset:
 
     def specs(self) -> Any:
         """dtype and shape of every array of a batch; raises ConfigError unless it is one of numbers."""
-        what = f"data({self._split!r})"
         specs = parts(self._dataset.element_spec)
         unknown = any(isinstance(spec, tf.TensorSpec) and spec.shape.rank is None for spec in leaves(specs))
         seen = next(self.read(0, 0, 0), None) if unknown else None
@@ -106,14 +105,14 @@ class _Dataset:
             if not isinstance(spec, tf.TensorSpec):
                 kind = type(spec).__name__.removesuffix("Spec")
                 raise ConfigError(
-                    f"{what} is a dataset of batches with a {kind} of shape {getattr(spec, 'shape', None)}",
+                    f"{self._what} is a dataset of batches with a {kind} of shape {getattr(spec, 'shape', None)}",
                     "give dense tensors, such as by to_tensor()",
                 )
             if spec.shape.rank == 0:
                 raise ConfigError(
-                    f"{what} is a tf.data.Dataset of single rows, and Keras takes batches", "end it with batch()"
+                    f"{self._what} is a tf.data.Dataset of single rows, and Keras takes batches", "end it with batch()"
                 )
-        refuse_text(specs, NAMED, what)
+        refuse_text(specs, NAMED, self._what)
         return tf.nest.map_structure(
             lambda spec: tf.TensorSpec(
                 spec.shape, tf.as_dtype(keras.config.floatx()) if spec.dtype.is_floating else spec.dtype
@@ -132,7 +131,7 @@ class _Dataset:
             return Extent(batches=None, size=size, last=size, even=False)
         sizes = [len(leaves(batch)[0]) for batch in self.read(0, 0, 0)]
         if not sizes:
-            raise ConfigError(f"data({self._split!r}) returned no rows")
+            raise ConfigError(f"{self._what} has no rows")
         moves = _shuffles(self._dataset) and any(type(d).__name__ in GROUPS for d in with_inputs(self._dataset))
         even = not moves and set(sizes[:-1]) <= {max(sizes)}
         return Extent(batches=len(sizes), size=max(sizes), last=sizes[-1], even=even)
@@ -159,7 +158,7 @@ class _Dataset:
             name = kind.strip("_").removesuffix("Dataset")
             drawn = _drawn(dataset)
             raise ConfigError(
-                f"data({self._split!r}) has a {drawn}, and then a {name}, behind which its order cannot be kept",
+                f"{self._what} has a {drawn}, and then a {name}, behind which its order cannot be kept",
                 f"let {drawn} come after it",
             )
         return again(dataset, inputs)

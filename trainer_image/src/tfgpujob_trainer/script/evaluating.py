@@ -33,6 +33,8 @@ from tfgpujob_trainer.train.built_model import SynchronizedSteps
 from tfgpujob_trainer.train.evaluation import Evaluator
 from tfgpujob_trainer.train.session import Session
 
+_WHAT = "evaluate()'s data"
+
 
 class Evaluations:
     """Evaluates models of a script."""
@@ -46,8 +48,8 @@ class Evaluations:
         """Loss and metrics over all rows, or over `steps` batches of them: each worker's share of them summed."""
         size = given["batch_size"] or DEFAULT_BATCH
         rows = (given["x"], given["y"], given["sample_weight"])
-        data = source_of(*rows, "evaluate", size, steps=given["steps"])
-        agree_on_data({"evaluate": data}, self._session.peers)
+        data = source_of(*rows, _WHAT, size, steps=given["steps"])
+        agree_on_data({_WHAT: data}, self._session.peers)
         callbacks = chosen(given["callbacks"], is_chief=self._session.env.is_chief)
         hooks = CallCallbacks(callbacks, model, given["verbose"])
         hooks("on_test_begin")

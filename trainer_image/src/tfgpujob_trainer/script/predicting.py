@@ -55,7 +55,7 @@ def _batches(x: Any, size: int, *, whole: bool) -> Iterator[Any]:
         batches = (x[i] for i in range(x.num_batches)) if isinstance(x, keras.utils.PyDataset) else x
         yield from batches if whole else (parts(batch)[0] for batch in batches)
         return
-    data = source_of(x, None, None, "predict", size)
+    data = source_of(x, None, None, "predict()'s data", size)
     assert isinstance(data, Indexed)
     for start in range(0, data.rows, size):
         rows = data.tensors(np.arange(start, min(start + size, data.rows)))

@@ -23,18 +23,16 @@ from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.datasets import as_keras_has_it, parts
 
 
-def py_batches(
-    dataset: keras.utils.PyDataset, split: str, *, steps: int | None, trains: bool, shuffle: bool
-) -> Batches:
+def py_batches(dataset: keras.utils.PyDataset, what: str, *, steps: int | None, trains: bool, shuffle: bool) -> Batches:
     """The batches of a PyDataset; as in Keras, their order is drawn for each epoch if it is trained on with shuffle."""
-    found = _PyDataset(dataset, split, shuffle=shuffle and trains)
+    found = _PyDataset(dataset, what, shuffle=shuffle and trains)
     extent, specs, head = found.extent(None if trains else steps)
     order = ("order of the batches: from trainer.seed and the epoch, as fit(shuffle=True) wants it",)
     return Batches(
         found.read,
         extent,
         specs,
-        split=split,
+        what=what,
         steps=steps,
         head=head,
         notes=order if shuffle and trains else (),
@@ -42,26 +40,26 @@ def py_batches(
     )
 
 
-def generator_batches(generator: Iterator[Any], split: str, *, steps: int | None, trains: bool) -> Batches:
+def generator_batches(generator: Iterator[Any], what: str, *, steps: int | None, trains: bool) -> Batches:
     """The batches of a generator. If they are not trained on, they are kept in memory, because they are read more than
     once.
     """
     if not trains:
-        kept = [_rows(batch, split) for batch in islice(generator, steps)]
-        return _kept(kept, split)
+        kept = [_rows(batch, what) for batch in islice(generator, steps)]
+        return _kept(kept, what)
     first = next(generator, None)
     if first is None:
-        raise ConfigError(f"data({split!r}) returned no rows")
-    head = _rows(first, split)
+        raise ConfigError(f"{what} has no rows")
+    head = _rows(first, what)
     size = len(leaves(head)[0])
-    found = _Generator(chain([first], generator), split)
+    found = _Generator(chain([first], generator), what)
     note = "resume makes the batches before its place again: what the generator draws must come from a seed"
     extent = Extent(batches=None, size=size, last=size, even=False)
     return Batches(
         found.read,
         extent,
         _specs([head]),
-        split=split,
+        what=what,
         steps=steps,
         head=head,
         notes=(note,),
@@ -71,8 +69,8 @@ def generator_batches(generator: Iterator[Any], split: str, *, steps: int | None
 
 
 class _PyDataset:
-    def __init__(self, dataset: keras.utils.PyDataset, split: str, *, shuffle: bool) -> None:
-        self._dataset, self._split, self._shuffle = dataset, split, shuffle
+    def __init__(self, dataset: keras.utils.PyDataset, what: str, *, shuffle: bool) -> None:
+        self._dataset, self._what, self._shuffle = dataset, what, shuffle
         self._ended = 0
         self._threads = max(dataset.workers, 1)
         if dataset.use_multiprocessing:
@@ -83,7 +81,7 @@ class _PyDataset:
         self._end_epochs_before(0)
         length = self._dataset.num_batches
         if length == 0:
-            raise ConfigError(f"data({self._split!r}) returned no rows")
+            raise ConfigError(f"{self._what} has no rows")
         head = self._batch(0)
         if most is not None:
             length = most if length is None else min(most, length)
@@ -132,19 +130,19 @@ class _PyDataset:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _batch(self, index: int) -> Rows:
-        return _rows(self._dataset[index], self._split)
+        return _rows(self._dataset[index], self._what)
 
 
 class _Generator:
-    def __init__(self, batches: Iterator[Any], split: str) -> None:
-        self._batches, self._split, self._taken = batches, split, 0
+    def __init__(self, batches: Iterator[Any], what: str) -> None:
+        self._batches, self._what, self._taken = batches, what, 0
 
     def read(self, _number: int, first: int, _seed: int) -> Iterator[Rows]:
         """Its batches from the first one on, which must not have been read."""
         assert first >= self._taken
         for batch in islice(self._batches, first - self._taken, None):
             self._taken = max(self._taken, first) + 1
-            yield _rows(batch, self._split)
+            yield _rows(batch, self._what)
 
     def pass_over(self, batches: int) -> None:
         """Make this many batches in all, including those that are not read."""
@@ -152,14 +150,14 @@ class _Generator:
             self._taken += 1
 
 
-def _kept(batches: Sequence[Rows], split: str) -> Batches:
+def _kept(batches: Sequence[Rows], what: str) -> Batches:
     if not batches:
-        raise ConfigError(f"data({split!r}) returned no rows")
+        raise ConfigError(f"{what} has no rows")
     sizes = [len(leaves(batch)[0]) for batch in batches]
     extent = Extent(
         batches=len(sizes), size=max(sizes), last=sizes[-1], even=all(size == sizes[0] for size in sizes[:-1])
     )
-    return Batches(lambda _, first, __: iter(batches[first:]), extent, _specs(batches), split=split)
+    return Batches(lambda _, first, __: iter(batches[first:]), extent, _specs(batches), what=what)
 
 
 def _specs(batches: Sequence[Rows]) -> Any:
@@ -172,14 +170,14 @@ def _specs(batches: Sequence[Rows]) -> Any:
     return tf.nest.map_structure(spec, *batches)
 
 
-def _rows(batch: Any, split: str) -> Rows:
+def _rows(batch: Any, what: str) -> Rows:
     """A batch in Keras' forms: x, (x, y) or (x, y, sample_weight)."""
     rows: Rows = tf.nest.map_structure(as_keras_has_it, tuple(part for part in parts(batch) if part is not None))
     for array in leaves(rows):
         if array.dtype.kind not in "biufO" or array.ndim == 0:
             raise ConfigError(
-                f"data({split!r}) makes batches with a {kind(array.dtype)} of shape {list(array.shape)}",
+                f"{what} makes batches with a {kind(array.dtype)} of shape {list(array.shape)}",
                 "make arrays of numbers or text, with a row for each example",
             )
-    refuse_text(rows, NAMED, f"data({split!r})")
+    refuse_text(rows, NAMED, what)
     return rows

@@ -50,25 +50,6 @@ _OUTSIDE_OF_A_STEP = "'NoneType' object has no attribute 'merge_call'"
 """The error of Keras' optimizers when a script on several workers applies gradients itself."""
 _RELATIVE = "attempted relative import with no known parent package"
 _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
-_WORDS = {
-    "data('train') returned": "fit() was given",
-    "data('validation') returned": "validation_data has",
-    "data('evaluate') returned": "evaluate() was given",
-    "data('predict') returned": "predict() was given",
-    "return NumPy arrays": "pass NumPy arrays",
-    "data('train')": "fit()'s data",
-    "data('validation')": "validation_data",
-    "data('evaluate')": "evaluate()'s data",
-    "data('predict')": "predict()'s data",
-    "trainer.globalBatchSize": "batch_size",
-    "trainer.classWeights": "class_weight",
-    "model() returned a model that": "the model",
-    "model() returned a model with": "it is a model with",
-    "return sample weights from data()": "pass fit() sample_weight",
-    "in data()": "in the script",
-    "model()": "the script",
-}
-"""How the trainer speaks of a module, and what that is in a script."""
 
 
 def run_script(path: Path, session: Session) -> Outcome:
@@ -240,14 +221,14 @@ def with_place(
         end.check()
         if threading.current_thread() is not threading.main_thread():
             # Its result may never be read: the rest of the script continues.
-            raise _of_script(_in_a_thread(original.__name__), path)
+            raise _placed(_in_a_thread(original.__name__), path)
         try:
             with scope.left():
                 return function(*args, **kwargs)
         except Exception as error:
-            in_words = _of_script(error, path)
-            if end.found(in_words):
-                raise JobEndError(in_words) from error
+            placed = _placed(error, path)
+            if end.found(placed):
+                raise JobEndError(placed) from error
             raise
         finally:
             if end.error is None:
@@ -256,13 +237,10 @@ def with_place(
     return call
 
 
-def _of_script(error: Exception, path: Path) -> Exception:
-    if isinstance(error, ConfigError):
-        text, fix = _in_words_of_scripts(str(error)), _in_words_of_scripts(error.fix)
-        at = place_in(path)
-        return ConfigError(text if not at or at in text else f"{text},{at}", fix)
-    notes = getattr(error, "__notes__", ())
-    error.__notes__ = [_in_words_of_scripts(note) for note in notes]
+def _placed(error: Exception, path: Path) -> Exception:
+    at = place_in(path)
+    if isinstance(error, ConfigError) and at and at not in str(error):
+        return ConfigError(f"{error},{at}", error.fix)
     return error
 
 
@@ -271,12 +249,6 @@ def _in_a_thread(name: str) -> ConfigError:
         f"{name}() is called in a thread of the script's own",
         "call it in the main thread: all workers must make the same calls in the same order",
     )
-
-
-def _in_words_of_scripts(text: str) -> str:
-    for word, instead in _WORDS.items():
-        text = text.replace(word, instead)
-    return text
 
 
 def _the_jobs(name: str, original: Any, strategy: tf.distribute.Strategy) -> Any:

@@ -15,7 +15,7 @@ from tfgpujob_trainer.parameter_server.serve import serve_rows
 from tfgpujob_trainer.parameter_server.trainer import trainer_of
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.agreement import Agreement
-from tfgpujob_trainer.script.call import FitCall, FitData, fit_data, same_rows, settings_of
+from tfgpujob_trainer.script.call import WHAT, FitCall, FitData, fit_data, same_rows, settings_of
 from tfgpujob_trainer.script.callbacks import CallCallbacks, ScriptCallbacks, chosen, share_logs
 from tfgpujob_trainer.script.evaluating import Evaluations
 from tfgpujob_trainer.script.held import Held
@@ -97,6 +97,7 @@ class Takeover:
             code=self._path,
             model=lambda: model,
             split={"train": data.train, "validation": data.validation}.get,
+            names=lambda split: WHAT.get(split, split),
             hooks=hooks,
             initial_epoch=call.initial_epoch,
             of_script=True,

@@ -53,7 +53,8 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
     if settings.best.monitor is not None and built.validation is None:
         fix = "let data('validation') return rows, or remove trainer.best"
         raise ConfigError("trainer.best has nothing to judge: there is no validation split", fix)
-    agree_on_data({"train": built.data, "validation": built.validation, "test": built.test}, peers)
+    splits = {"train": built.data, "validation": built.validation, "test": built.test}
+    agree_on_data({fit.names(split): data for split, data in splits.items()}, peers)
     measure_all_reduce(peers, say)
     say(describe_gradients(built.model))
     steps_per_epoch = built.schedule.steps_per_epoch

@@ -43,7 +43,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
     takeover = take_over(model, name, settings.accumulate)
     check_precision(settings, model)
     build(model, head, name)
-    schedule = make_schedule(settings, data, session.replicas, takeover.accumulate)
+    schedule = make_schedule(settings, data, session.replicas, takeover.accumulate, field=fit.batch_field)
     if batch_normalizations(model, synchronized=True) and schedule.remainder == "step":
         # A replica without rows computes another replica's rows (step/stand_in.py), which would count in their
         # statistics.
@@ -98,5 +98,5 @@ def check_precision(settings: TrainerConfig, model: keras.Model) -> None:
     found = model.dtype_policy.name
     if settings.precision is not None and found != settings.precision:
         raise ConfigError(
-            f"model() computes in {found}, trainer.precision is {settings.precision}", "say it in one place"
+            f"the model computes in {found}, trainer.precision is {settings.precision}", "say it in one place"
         )

@@ -28,10 +28,17 @@ class Fit:
     """Makes the compiled model. Called once, on the devices of its placement."""
     split: Callable[[str], Source | None]
     """The rows of `train`, which is read first, and of `validation` and `test`, if there are any."""
+    names: Callable[[str], str]
+    """The name of a split in errors."""
     hooks: Callable[[keras.Model, int, int], Hooks]
     """Makes the callbacks for the model, a number of epochs, and one of steps of an epoch."""
     initial_epoch: int = 0
     of_script: bool = False
+
+    @property
+    def batch_field(self) -> str:
+        """What gives the size of a global batch."""
+        return "batch_size" if self.of_script else "trainer.globalBatchSize"
 
 
 def fit_of_module(settings: TrainerConfig, module: Entrypoint, env: Environment, heartbeat: Heartbeat) -> Fit:
@@ -42,4 +49,5 @@ def fit_of_module(settings: TrainerConfig, module: Entrypoint, env: Environment,
         return chiefs(module.callbacks, is_chief=env.is_chief, model=model, params=params)
 
     rows = ModuleRows(settings, module, heartbeat)
-    return Fit(settings=settings, code=module.file, model=module.model, split=rows, hooks=hooks)
+    name = "data({!r})".format
+    return Fit(settings=settings, code=module.file, model=module.model, split=rows, names=name, hooks=hooks)

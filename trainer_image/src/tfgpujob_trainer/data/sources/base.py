@@ -128,24 +128,24 @@ def share(rows: int, parts: int, index: int) -> slice:
     return slice(rows * index // parts, rows * (index + 1) // parts)
 
 
-def parts_of(value: Any, split: str) -> Rows:
+def parts_of(value: Any, what: str) -> Rows:
     """x, (x, y), (x, y, sample_weight) or a dict with these names, as a tuple; raises ConfigError for anything else."""
     if value is None:
-        raise ConfigError(f"data({split!r}) returned nothing", "return (x, y), a tf.data.Dataset, or declared files")
+        raise ConfigError(f"{what} is None", "return (x, y), a tf.data.Dataset, or declared files")
     if isinstance(value, Mapping) and "x" in value:
         unknown = [key for key in value if key not in NAMED]
         if unknown:
-            raise ConfigError(f"data({split!r}) returned the key {unknown[0]!r}", f"known: {', '.join(NAMED)}")
+            raise ConfigError(f"{what} has the key {unknown[0]!r}", f"known: {', '.join(NAMED)}")
         value = tuple(value.get(name) for name in NAMED)
         while value[-1] is None:
             value = value[:-1]
     if not isinstance(value, tuple):
         value = (value,)
     if not 1 <= len(value) <= 3:
-        raise ConfigError(f"data({split!r}) returned {len(value)} values", "return x, y and at most sample_weight")
+        raise ConfigError(f"{what} has {len(value)} values", "return x, y and at most sample_weight")
     for name, part in zip(NAMED, value, strict=False):
         if part is None:
-            raise ConfigError(f"data({split!r}) returned None for {name}", "leave it out at the end")
+            raise ConfigError(f"{what} has None for {name}", "leave it out at the end")
     return value
 
 
@@ -173,21 +173,21 @@ def as_keras_float(tensor: Any) -> Any:
     return tf.cast(tensor, keras.config.floatx()) if tensor.dtype.is_floating else tensor
 
 
-def batched(function: Callable[..., Any], *inputs: tf.TypeSpec, split: str, name: str) -> Callable[..., Any]:
+def batched(function: Callable[..., Any], *inputs: tf.TypeSpec, what: str, name: str) -> Callable[..., Any]:
     """`function` of one example as a function of many, which TensorFlow runs in parallel, without Python, on the host.
 
     `inputs` are the specs of one example's arguments. Raises ConfigError unless every result has a fixed shape.
     """
 
     def one(*arguments: Any) -> Any:
-        return map_leaves(lambda v: as_keras_float(tf.convert_to_tensor(v)), parts_of(function(*arguments), split))
+        return map_leaves(lambda v: as_keras_float(tf.convert_to_tensor(v)), parts_of(function(*arguments), what))
 
     result = tf.function(one, autograph=True).get_concrete_function(*inputs).structured_outputs
     specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), result)
     for spec in leaves(specs):
         if not spec.shape.is_fully_defined():
-            raise ConfigError(f"data({split!r}): {name} gives a {spec.dtype.name} of shape {spec.shape}", FIXED_SHAPE)
-    text.refuse_text(specs, NAMED, f"data({split!r}): {name}")
+            raise ConfigError(f"{what}: {name} gives a {spec.dtype.name} of shape {spec.shape}", FIXED_SHAPE)
+    text.refuse_text(specs, NAMED, f"{what}: {name}")
     many = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), inputs)
 
     @tf.function(autograph=False, input_signature=many)

@@ -48,7 +48,7 @@ class Batches(Ordered):
         extent: Extent,
         specs: Any,
         *,
-        split: str,
+        what: str,
         steps: int | None = None,
         notes: tuple[str, ...] = (),
         same_everywhere: bool = True,
@@ -61,9 +61,9 @@ class Batches(Ordered):
         `pass_over` changes the data's state as if that many batches had been made from the first on.
         """
         self.once = once
-        self._read, self._specs, self._split, self._same = read, specs, split, same_everywhere
+        self._read, self._specs, self._what, self._same = read, specs, what, same_everywhere
         self._length = extent.batches
-        self.steps = _steps(extent, steps, split)
+        self.steps = _steps(extent, steps, what)
         self._whole = self.steps == extent.batches
         self.batch_size = extent.size
         short = extent.size - extent.last if self._whole and extent.even else 0
@@ -89,7 +89,7 @@ class Batches(Ordered):
         if self._head is None:
             self._head = next(self._read(0, 0, 0), None)
         if self._head is None:
-            raise ConfigError(f"data({self._split!r}) returned no rows")
+            raise ConfigError(f"{self._what} has no rows")
         rows: Rows = tf.nest.map_structure(lambda a: a[:count], self._head)
         return rows
 
@@ -125,7 +125,7 @@ class Batches(Ordered):
         A last batch of an epoch is not: its rows go to the batch before it, or are dropped.
         """
         if self._last < replicas and not self._at_end:
-            raise _too_few(self._split, self._last, replicas)
+            raise _too_few(self._what, self._last, replicas)
 
     def batches(
         self, start: tuple[int, int], size: Callable[[int], slice], steps: int, seed: int | None
@@ -167,18 +167,18 @@ class Batches(Ordered):
         rows = next(batches, None)
         if rows is None:
             raise ConfigError(
-                f"data({self._split!r}) ended after {number} batches, and more are asked for",
+                f"{self._what} ended after {number} batches, and more are asked for",
                 "use repeat(), or ask for fewer steps",
             )
         self._open = number + 1, batches
         return rows
 
 
-def shared(rows: Rows, replicas: int, split: str = "train") -> int:
+def shared(rows: Rows, replicas: int, what: str = "train") -> int:
     """The number of rows of a batch; raises ConfigError if that is too few to be shared."""
     count = len(leaves(rows)[0])
     if count < replicas:
-        raise _too_few(split, count, replicas)
+        raise _too_few(what, count, replicas)
     return count
 
 
@@ -188,22 +188,22 @@ def _spread(rows: Rows, count: int) -> Rows:
     return spread
 
 
-def _too_few(split: str, rows: int, replicas: int) -> ConfigError:
+def _too_few(what: str, rows: int, replicas: int) -> ConfigError:
     return ConfigError(
-        f"data({split!r}) has a batch of {rows} for {replicas} replicas, each of which needs a row",
+        f"{what} has a batch of {rows} for {replicas} replicas, each of which needs a row",
         "use batch(drop_remainder=True), another batch size, or fewer replicas",
     )
 
 
-def _steps(extent: Extent, steps: int | None, split: str) -> int:
+def _steps(extent: Extent, steps: int | None, what: str) -> int:
     """Steps of an epoch: what is asked for, but not more than a pass has."""
     length = extent.batches
     if length is None:
         if steps is None:
-            raise ConfigError(f"data({split!r}) has no end that is known", "pass steps_per_epoch")
+            raise ConfigError(f"{what} has no end that is known", "pass steps_per_epoch")
         return steps
     if length == 0:
-        raise ConfigError(f"data({split!r}) returned no rows")
+        raise ConfigError(f"{what} has no rows")
     steps = length if steps is None else min(steps, length)
     if length % steps:
         raise ConfigError(

@@ -18,20 +18,20 @@ _NO_NUMBER = (
 )
 
 
-def _header(files: Sequence[str], split: str) -> dict[str, bool]:
+def _header(files: Sequence[str], what: str) -> dict[str, bool]:
     """The names of the columns, which all files must have alike; none of them says that it is text."""
     header: list[str] | None = None
     for file in files:
         with Path(file).open(newline="") as lines:
             columns = next(csv.reader(lines), [])
         if header is not None and columns != header:
-            raise ConfigError(f"data({split!r}): {file} has the columns {columns}, another file {header}")
+            raise ConfigError(f"{what}: {file} has the columns {columns}, another file {header}")
         header = columns
     return dict.fromkeys(header or [], False)
 
 
 def _read(
-    files: Sequence[str], header: Sequence[str], wanted: Sequence[str], text: Collection[str], split: str
+    files: Sequence[str], header: Sequence[str], wanted: Sequence[str], text: Collection[str], what: str
 ) -> Columns:
     places = {name: header.index(name) for name in wanted}
     blocks: list[Columns] = []
@@ -41,10 +41,10 @@ def _read(
             try:
                 block = _with_text(lines, places, text) if text else _numbers(lines, places)
             except (ValueError, IndexError) as error:
-                raise ConfigError(f"data({split!r}): {file}: {error}", _NO_NUMBER) from error
+                raise ConfigError(f"{what}: {file}: {error}", _NO_NUMBER) from error
         if block:
             blocks.append(block)
-    return joined(blocks, wanted, CSV.name, split)
+    return joined(blocks, wanted, CSV.name, what)
 
 
 def _numbers(lines: Iterable[str], places: Mapping[str, int]) -> Columns:

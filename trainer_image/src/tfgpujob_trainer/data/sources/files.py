@@ -27,16 +27,16 @@ _IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 class Records(Indexed):
     """Records of TFRecord files. Their offsets are found once, so that any record can be read alone."""
 
-    def __init__(self, files: Sequence[str], parse: Callable[[Any], Any], *, window: int, split: str) -> None:
+    def __init__(self, files: Sequence[str], parse: Callable[[Any], Any], *, window: int, what: str) -> None:
         self._files, self._window = files, window
         with ThreadPoolExecutor(8) as pool:
-            offsets = list(pool.map(lambda file: _offsets(file, split), files))
+            offsets = list(pool.map(lambda file: _offsets(file, what), files))
         self._starts = np.cumsum([0, *(len(o) for o in offsets)])
         self._offsets = np.concatenate(offsets)
         self.rows = len(self._offsets)
         if self.rows == 0:
-            raise ConfigError(f"data({split!r}): there is no record in {counted(len(files), 'TFRecord file')}")
-        self._parse = batched(parse, tf.TensorSpec([], tf.string), split=split, name="parse()")
+            raise ConfigError(f"{what}: there is no record in {counted(len(files), 'TFRecord file')}")
+        self._parse = batched(parse, tf.TensorSpec([], tf.string), what=what, name="parse()")
         self.policy = (
             f"by record: each worker reads its records of every global batch, because the offsets of all "
             f"{self.rows} records in {counted(len(files), 'file')} are known"
@@ -82,25 +82,25 @@ class Images(Indexed):
         return x, zero_copy.tensor(self._labels[indices])
 
 
-def records(declared: Mapping[str, Any], split: str, window: int) -> Records:
+def records(declared: Mapping[str, Any], what: str, window: int) -> Records:
     """`{"tfrecord": pattern or patterns, "parse": fn}`: fn takes one serialized record, gives x, y, weight."""
     if not callable(declared.get("parse")):
-        raise ConfigError(f"data({split!r}): 'tfrecord' needs 'parse'", 'add "parse": a function of one record')
-    return Records(matching(declared["tfrecord"], split), declared["parse"], window=window, split=split)
+        raise ConfigError(f"{what}: 'tfrecord' needs 'parse'", 'add "parse": a function of one record')
+    return Records(matching(declared["tfrecord"], what), declared["parse"], window=window, what=what)
 
 
-def images(declared: Mapping[str, Any], split: str) -> Images:
+def images(declared: Mapping[str, Any], what: str) -> Images:
     """`{"images": folder, "size": [height, width]}` with one folder for each class below it."""
     folder = Path(declared["images"])
     size, channels = declared.get("size"), declared.get("channels", 3)
     if not isinstance(size, (list, tuple)) or len(size) != 2:
-        raise ConfigError(f"data({split!r}): 'images' needs 'size'", 'such as "size": [224, 224]')
+        raise ConfigError(f"{what}: 'images' needs 'size'", 'such as "size": [224, 224]')
     present = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
     classes = list(declared.get("classes", present))
     unknown = [name for name in present if name not in classes]
     if not present or unknown:
         problem = f"a folder {unknown[0]!r} that is not in 'classes'" if unknown else "no folders, one for each class"
-        raise ConfigError(f"data({split!r}): {folder} has {problem}", "put each class in a folder of its name")
+        raise ConfigError(f"{what}: {folder} has {problem}", "put each class in a folder of its name")
     found = [
         (str(file), label)
         for label, name in enumerate(classes)
@@ -108,17 +108,17 @@ def images(declared: Mapping[str, Any], split: str) -> Images:
         if file.suffix.lower() in _IMAGES
     ]
     if not found:
-        raise ConfigError(f"data({split!r}): no images ({', '.join(_IMAGES)}) under {folder}")
+        raise ConfigError(f"{what}: no images ({', '.join(_IMAGES)}) under {folder}")
 
     def decode(path: Any) -> Any:
         image = tf.io.decode_image(tf.io.read_file(path), channels=channels, expand_animations=False)
         return tf.ensure_shape(as_keras_float(tf.image.resize(image, size)), [*size, channels])
 
-    batch = batched(decode, tf.TensorSpec([], tf.string), split=split, name="decoding")
+    batch = batched(decode, tf.TensorSpec([], tf.string), what=what, name="decoding")
     return Images([f for f, _ in found], np.asarray([label for _, label in found]), classes, batch)
 
 
-def _offsets(file: str, split: str) -> np.ndarray:
+def _offsets(file: str, what: str) -> np.ndarray:
     """Where each record's header starts; raises ConfigError if the file does not end with a record."""
     found, at = [], 0
     with Path(file).open("rb") as opened:
@@ -129,7 +129,7 @@ def _offsets(file: str, split: str) -> np.ndarray:
             at += _HEADER + _FOOTER + (struct.unpack("<Q", header[:8])[0] if len(header) == _HEADER else size)
     if at != size:
         raise ConfigError(
-            f"data({split!r}): {file} is cut off or no plain TFRecord file (record {len(found) - 1})",
+            f"{what}: {file} is cut off or no plain TFRecord file (record {len(found) - 1})",
             "write it again without compression, or return a tf.data.TFRecordDataset",
         )
     return np.asarray(found, np.int64)

@@ -18,32 +18,32 @@ from tfgpujob_trainer.data.sources.text import as_text
 _FIX = 'leave it out by "columns": [...], or read it in data()'
 
 
-def _header(files: Sequence[str], split: str) -> dict[str, bool]:
+def _header(files: Sequence[str], what: str) -> dict[str, bool]:
     """The names of the columns, and which of them are text; all files must have them alike."""
-    types = _arrow(split, "pyarrow.types")
+    types = _arrow(what, "pyarrow.types")
     header: dict[str, bool] | None = None
     for file in files:
-        schema = _open(file, split).schema_arrow
+        schema = _open(file, what).schema_arrow
         columns = {field.name: _is_text(types, field.type) for field in schema}
         if header is not None and columns != header:
-            raise ConfigError(f"data({split!r}): {file} has the columns {[*columns]}, another file {[*header]}")
+            raise ConfigError(f"{what}: {file} has the columns {[*columns]}, another file {[*header]}")
         header = columns
     return header or {}
 
 
 def _read(
-    files: Sequence[str], _header: Sequence[str], wanted: Sequence[str], text: Collection[str], split: str
+    files: Sequence[str], _header: Sequence[str], wanted: Sequence[str], text: Collection[str], what: str
 ) -> Columns:
-    types = _arrow(split, "pyarrow.types")
+    types = _arrow(what, "pyarrow.types")
     blocks: list[Columns] = []
     for file in files:
-        rows = _open(file, split).read(columns=list(wanted))
+        rows = _open(file, what).read(columns=list(wanted))
         if rows.num_rows:
-            what = f"data({split!r}): {file}: the column"
+            column = f"{what}: {file}: the column"
             blocks.append(
-                {name: _column(types, rows.column(name), f"{what} {name!r}", text=name in text) for name in wanted}
+                {name: _column(types, rows.column(name), f"{column} {name!r}", text=name in text) for name in wanted}
             )
-    return joined(blocks, wanted, PARQUET.name, split)
+    return joined(blocks, wanted, PARQUET.name, what)
 
 
 def _column(types: Any, column: Any, what: str, *, text: bool) -> np.ndarray:
@@ -64,21 +64,21 @@ def _is_text(types: Any, kind: Any) -> bool:
     return any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view))
 
 
-def _open(file: str, split: str) -> Any:
-    parquet = _arrow(split, "pyarrow.parquet")
+def _open(file: str, what: str) -> Any:
+    parquet = _arrow(what, "pyarrow.parquet")
     try:
         return parquet.ParquetFile(file)
     except (OSError, ValueError) as error:  # pyarrow's own errors are of these
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"data({split!r}): {file}: {reason}", "name Parquet files only") from error
+        raise ConfigError(f"{what}: {file}: {reason}", "name Parquet files only") from error
 
 
-def _arrow(split: str, module: str) -> Any:
+def _arrow(what: str, module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"data({split!r}) names Parquet files, and the package pyarrow is not here",
+            f"{what} names Parquet files, and the package pyarrow is not here",
             "pip install pyarrow, in a cluster in an image made FROM the trainer's",
         ) from error
 

@@ -46,13 +46,14 @@ def source(
     if isinstance(value, Source):
         return value
     settings = settings or Data()
-    endless = settings.steps_per_epoch if split == TRAIN else None
+    what, endless = f"data({split!r})", settings.steps_per_epoch if split == TRAIN else None
     is_stream = isinstance(value, (tf.data.Dataset, Iterator)) or callable(value)
     if is_stream:
         return _stream(
             value,
-            split,
+            what,
             settings,
+            trains=split == TRAIN,
             steps_per_epoch=endless,
             global_batch_size=global_batch_size,
             reopen=reopen or (lambda: value),
@@ -64,45 +65,44 @@ def source(
         )
     kind = next((key for key in _KEYS if isinstance(value, Mapping) and key in value), None)
     if kind is None:
-        return arrays(value, split)
-    return _declared(value, kind, split, settings)
+        return arrays(value, what)
+    return _declared(value, kind, what, settings, trains=split == TRAIN)
 
 
-def _declared(declared: Mapping[str, Any], kind: str, split: str, settings: Data) -> Indexed:
+def _declared(declared: Mapping[str, Any], kind: str, what: str, settings: Data, *, trains: bool) -> Indexed:
     for key in declared:
         if key not in _KEYS[kind]:
-            raise ConfigError(
-                f"data({split!r}) returned {kind!r} with the key {key!r}", did_you_mean(str(key), _KEYS[kind])
-            )
+            raise ConfigError(f"{what} has {kind!r} with the key {key!r}", did_you_mean(str(key), _KEYS[kind]))
     found: Indexed
     if kind in _TABLES:
-        found = table(declared, kind, split, _TABLES[kind])
+        found = table(declared, kind, what, _TABLES[kind])
     else:
         is_images = kind == "images"
-        found = files.images(declared, split) if is_images else files.records(declared, split, settings.shuffle_window)
+        found = files.images(declared, what) if is_images else files.records(declared, what, settings.shuffle_window)
         if settings.cache != "none":
             found = Cached(found, settings.cache)
-    if split == TRAIN and "augment" in declared:
-        found.augment = _augmentation(declared["augment"], found, split)
+    if trains and "augment" in declared:
+        found.augment = _augmentation(declared["augment"], found, what)
     return found
 
 
 def _stream(
     value: Any,
-    split: str,
+    what: str,
     settings: Data,
     *,
+    trains: bool,
     steps_per_epoch: int | None,
     global_batch_size: int,
     reopen: Callable[[], Any],
     beat: Beat,
 ) -> Source:
     # Evaluation reads its rows again and again, and needs all of them.
-    short = split != TRAIN and not isinstance(value, tf.data.Dataset)
+    short = not trains and not isinstance(value, tf.data.Dataset)
     kind = MEMORY if short and settings.cache == "none" else settings.cache
     found = stream(
         value,
-        split,
+        what,
         reopen=reopen,
         window=settings.shuffle_window,
         rows_if_endless=None if steps_per_epoch is None else steps_per_epoch * global_batch_size,
@@ -111,11 +111,11 @@ def _stream(
     return found if kind == "none" else read_once(found, kind, beat)
 
 
-def _augmentation(function: Any, of: Indexed, split: str) -> Callable[[Rows, np.ndarray], Rows]:
+def _augmentation(function: Any, of: Indexed, what: str) -> Callable[[Rows, np.ndarray], Rows]:
     if not callable(function):
-        raise ConfigError(f"data({split!r}): 'augment' is no function", "write def augment(x, y, seed)")
+        raise ConfigError(f"{what}: 'augment' is no function", "write def augment(x, y, seed)")
     specs = tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape[1:], a.dtype), of.take(np.arange(1)))
-    many = batched(function, *specs, tf.TensorSpec([2], tf.int32), split=split, name="augment()")
+    many = batched(function, *specs, tf.TensorSpec([2], tf.int32), what=what, name="augment()")
 
     def augment(rows: Rows, seeds: np.ndarray) -> Rows:
         changed: Rows = many(*rows, seeds)

@@ -90,7 +90,7 @@ class Stream(Ordered):
 
 def stream(
     value: Any,
-    split: str,
+    what: str,
     *,
     reopen: Callable[[], Any],
     window: int,
@@ -104,11 +104,11 @@ def stream(
     is_dataset = isinstance(value, tf.data.Dataset)
     kind = "tf.data.Dataset" if is_dataset else "generator"
     if is_dataset:
-        _refuse_dataset(value, split)
-    dataset = value if is_dataset else _from_generator(split, reopen)
-    dataset = _normalised(dataset, split)
+        _refuse_dataset(value, what)
+    dataset = value if is_dataset else _from_generator(what, reopen)
+    dataset = _normalised(dataset, what)
     if is_dataset:
-        _refuse_changing(dataset, split)
+        _refuse_changing(dataset, what)
     cardinality = int(dataset.cardinality())
     never_ends = cardinality == tf.data.INFINITE_CARDINALITY
     if rows_if_endless is not None:
@@ -116,22 +116,22 @@ def stream(
     if never_ends or not (is_dataset or read_once):
         fix = "set trainer.data.stepsPerEpoch"
         raise ConfigError(
-            f"data({split!r}) returned a {kind} whose length is not known",
+            f"{what} is a {kind} whose length is not known",
             fix if never_ends else f"{fix}, or trainer.data.cache if it fits there",
         )
     if cardinality < 0 and not read_once:
         cardinality = int(dataset.reduce(np.int64(0), lambda n, *_: n + 1))
     if cardinality == 0:
-        raise ConfigError(f"data({split!r}) returned no rows")
+        raise ConfigError(f"{what} has no rows")
     return Stream(dataset, max(cardinality, 0), window=window, endless=False, exact=True, kind=kind)
 
 
-def _normalised(dataset: Any, split: str) -> Any:
+def _normalised(dataset: Any, what: str) -> Any:
     """The dataset as tuples of (x, y, sample weight), floats in Keras' float type, in a fixed order."""
 
     def row(*element: Any) -> Any:
         value = element if len(element) > 1 else element[0]
-        return tuple(map_leaves(as_keras_float, part) for part in parts_of(value, split))
+        return tuple(map_leaves(as_keras_float, part) for part in parts_of(value, what))
 
     options = tf.data.Options()
     options.deterministic = True
@@ -139,42 +139,38 @@ def _normalised(dataset: Any, split: str) -> Any:
     dataset = dataset.map(row).with_options(options)
     for spec in leaves(dataset.element_spec):
         if not spec.shape.is_fully_defined():
-            raise ConfigError(
-                f"data({split!r}) returned rows with a {spec.dtype.name} of shape {spec.shape}", FIXED_SHAPE
-            )
-    refuse_text(dataset.element_spec, NAMED, f"data({split!r})")
+            raise ConfigError(f"{what} has rows with a {spec.dtype.name} of shape {spec.shape}", FIXED_SHAPE)
+    refuse_text(dataset.element_spec, NAMED, what)
     return dataset
 
 
-def _from_generator(split: str, reopen: Callable[[], Any]) -> Any:
+def _from_generator(what: str, reopen: Callable[[], Any]) -> Any:
     def opened() -> Iterator[Any]:
         again = reopen()
         for element in again() if callable(again) else again:
-            yield tf.nest.map_structure(np.asarray, _plain(element, split))
+            yield tf.nest.map_structure(np.asarray, _plain(element, what))
 
     first = next(opened(), None)
     if first is None:
-        raise ConfigError(f"data({split!r}) returned no rows")
+        raise ConfigError(f"{what} has no rows")
     signature = tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), first)
     return tf.data.Dataset.from_generator(opened, output_signature=signature)
 
 
-def _plain(element: Any, split: str) -> Rows:
-    return tuple(map_leaves(np.asarray, part) for part in parts_of(element, split))
+def _plain(element: Any, what: str) -> Rows:
+    return tuple(map_leaves(np.asarray, part) for part in parts_of(element, what))
 
 
-def _refuse_dataset(dataset: Any, split: str) -> None:
+def _refuse_dataset(dataset: Any, what: str) -> None:
     kinds = [type(d).__name__ for d in with_inputs(dataset)]
     if any("Shuffle" in kind for kind in kinds):
         raise ConfigError(
-            f"data({split!r}) returned a dataset that shuffles, so each worker and each start would see other batches",
+            f"{what} is a dataset that shuffles, so each worker and each start would see other batches",
             "remove shuffle(), use list_files(shuffle=False): the trainer shuffles, see trainer.data.shuffleWindow",
         )
     grouping = next((kind for kind in kinds if "Batch" in kind or "batch" in kind), "")
     if grouping and "Unbatch" not in grouping:
-        raise ConfigError(
-            f"data({split!r}) returned a batched dataset", "remove batch(): the trainer makes the global batches"
-        )
+        raise ConfigError(f"{what} is a batched dataset", "remove batch(): the trainer makes the global batches")
 
 
 def with_inputs(dataset: Any) -> Iterator[Any]:
@@ -196,11 +192,11 @@ def draws(dataset: Any, *, below: bool = True) -> bool:
     return any(op.startswith(_RANDOM_OPS) for op in nodes)
 
 
-def _refuse_changing(dataset: Any, split: str) -> None:
+def _refuse_changing(dataset: Any, what: str) -> None:
     first, second = (leaves(next(dataset.take(HEAD_ROWS).batch(HEAD_ROWS).as_numpy_iterator(), ())) for _ in range(2))
     if draws(dataset) or any(content(a) != content(b) for a, b in zip(first, second, strict=True)):
         raise ConfigError(
-            f"data({split!r}) returned a dataset that gives other rows each time it is read",
+            f"{what} is a dataset that gives other rows each time it is read",
             "take random operations out of it; an 'augment' function of a declared source gets a seed for each row",
         )
 

@@ -28,7 +28,7 @@ class Format:
     """These files, of which all columns are so named, for these columns, of which some are text, of a split."""
 
 
-def table(declared: Mapping[str, Any], key: str, split: str, kind: Format) -> Arrays:
+def table(declared: Mapping[str, Any], key: str, what: str, kind: Format) -> Arrays:
     """`{key: pattern or patterns, "label": column, "columns": [...], "text": [...], "classes": [...]}`.
 
     x is a matrix of numbers or, with columns of text, a dict of all columns by name. A label of text is the place of
@@ -36,21 +36,19 @@ def table(declared: Mapping[str, Any], key: str, split: str, kind: Format) -> Ar
     hold anything.
     """
     label, text, classes = declared.get("label"), set(declared.get("text", ())), declared.get("classes")
-    files = matching(declared[key], split)
-    header = kind.header(files, split)
+    files = matching(declared[key], what)
+    header = kind.header(files, what)
     named = list(declared.get("columns", [name for name in header if name != label]))
     wanted = [*named, *([] if label is None else [label])]
     for name in (*wanted, *text):
         if name not in header:
-            raise ConfigError(
-                f"data({split!r}): there is no {kind.name} column {name!r}", f"known: {', '.join(header)}"
-            )
+            raise ConfigError(f"{what}: there is no {kind.name} column {name!r}", f"known: {', '.join(header)}")
     if not text <= {*wanted}:
-        raise ConfigError(f"data({split!r}): 'text' names {min(text - {*wanted})!r}, and 'columns' does not", "add it")
+        raise ConfigError(f"{what}: 'text' names {min(text - {*wanted})!r}, and 'columns' does not", "add it")
     if classes is not None and label is not None:
         text.add(label)
     text |= {name for name in wanted if header[name]}
-    columns = kind.read(files, list(header), wanted, text, split)
+    columns = kind.read(files, list(header), wanted, text, what)
     in_memory = f"{kind.name} rows in memory"
     x: Any = {name: _as_keras_float(columns[name]) for name in named}
     if not text & {*named}:
@@ -59,7 +57,7 @@ def table(declared: Mapping[str, Any], key: str, split: str, kind: Format) -> Ar
         return Arrays((x,), kind=in_memory)
     y = columns[label]
     if y.dtype == object:
-        known, places = _classes(y, classes, f"data({split!r}): the {kind.name} column {label!r}")
+        known, places = _classes(y, classes, f"{what}: the {kind.name} column {label!r}")
         found = Arrays((x, places), kind=in_memory)
         found.classes = known
         return found
@@ -67,10 +65,10 @@ def table(declared: Mapping[str, Any], key: str, split: str, kind: Format) -> Ar
     return Arrays((x, y.astype(np.int64) if whole else _as_keras_float(y)), kind=in_memory)
 
 
-def joined(blocks: Sequence[Columns], wanted: Sequence[str], name: str, split: str) -> Columns:
+def joined(blocks: Sequence[Columns], wanted: Sequence[str], name: str, what: str) -> Columns:
     """The rows of all files, one after the other; raises ConfigError if there are none."""
     if not blocks:
-        raise ConfigError(f"data({split!r}): the {name} files hold no rows")
+        raise ConfigError(f"{what}: the {name} files hold no rows")
     return {name: np.concatenate([block[name] for block in blocks]) for name in wanted}
 
 

@@ -45,7 +45,7 @@ def refuse_text(rows: Sequence[Any], names: Sequence[str], what: str) -> None:
     """Raise ConfigError if what is not a model's input is text. `rows` are x, y and sample weight, or their specs."""
     for name, part in list(zip(names, rows, strict=False))[1:]:
         if any(is_text(leaf.dtype) for leaf in tf.nest.flatten(part)):
-            raise ConfigError(f"{what} returned strings for {name}", _NUMBERS)
+            raise ConfigError(f"{what} has strings for {name}", _NUMBERS)
 
 
 def kind(dtype: Any) -> str:
