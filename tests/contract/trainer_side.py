@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from tfgpujob_trainer.contract import (
-    checks,
     code_variables,
     config,
     environment,
@@ -31,6 +30,7 @@ from tfgpujob_trainer.contract import (
     spec,
     strategies,
 )
+from tfgpujob_trainer.contract.support import SUPPORT
 from tfgpujob_trainer.reporting import ledger, phases, progress_endpoint
 from tfgpujob_trainer.reporting.ledger import Ledger
 from tfgpujob_trainer.reporting.run_status import RunStatus
@@ -46,15 +46,14 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
         try:
             settings = config.load(file)
             env = environment.read(given["env"])
-            checks.check(settings, env)
         except exits.ConfigError as error:
             return {"error": error.outcome().line(), "code": int(error.code)}
     return {"config": config.to_json(settings), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
 
 
 def facts(_: None) -> dict[str, Any]:
-    """The trainer's fields with their defaults, its strategies, its exit codes and phases, the most workers, and the
-    words of limits."""
+    """The trainer's fields with their defaults, its strategies, what these do not do, its exit codes and phases, the
+    most workers, and the words of limits."""
     smallest = config.parse({"entrypoint": "digits", "globalBatchSize": 1, "epochs": 1})
     fullest = config.parse(
         {
@@ -67,10 +66,10 @@ def facts(_: None) -> dict[str, Any]:
     mapped = spec.ConfigMapCode(name="x")
     return {
         "defaults": config.to_json(smallest),
-        "ofTraining": spec.OF_TRAINING,
         "volume": config.to_json(fullest)["code"]["volume"],
         "configMap": [json_fields.camel(field.name) for field in dataclasses.fields(mapped)],
         "strategies": {name: dataclasses.asdict(its) for name, its in strategies.STRATEGIES.items()},
+        "refused": {one: [s for s, its in row.items() if its.kind == "refused"] for one, row in SUPPORT.items()},
         "limits": limits.TEXTS,
         "phases": [value for name, value in vars(phases).items() if name.isupper() and isinstance(value, str)],
         "parts": ledger.PARTS,

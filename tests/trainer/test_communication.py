@@ -15,9 +15,7 @@ from tests.trainer.reference import plain_keras_weights
 
 from tfgpujob_trainer.cluster.replica_sum import sum_over_replicas
 from tfgpujob_trainer.cluster.strategy import build_strategy
-from tfgpujob_trainer.contract import checks, config
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ConfigError
 
 HERE = Path(__file__).parent
 TELLS_HINTS = """
@@ -75,36 +73,13 @@ def test_tensorflow_is_given_ring_and_the_result_is_the_same(launch, program):
     assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-10
 
 
-def settings_with(communication: str):
-    return config.parse({"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1, "communication": communication})
-
-
-@pytest.mark.parametrize(
-    ("communication", "env", "message"),
-    [
-        ("HierarchicalCopy", Environment(strategy="MultiWorkerMirrored"), "MultiWorkerMirrored does not have"),
-        ("Ring", Environment(strategy="Mirrored"), "Mirrored does not have"),
-        ("Ring", Environment(strategy="ParameterServer", role="chief"), "no all-reduce"),
-        ("NCCL", Environment(strategy="MultiWorkerMirrored", gpus=0), "this worker has no GPU"),
-        ("NCCL", Environment(strategy="MultiWorkerMirrored", gpus=1, processes_per_gpu=2), "processesPerGpu is 2"),
-    ],
-)
-def test_what_a_strategy_lacks_is_refused(communication, env, message):
-    with pytest.raises(ConfigError, match=message) as refused:
-        checks.check(settings_with(communication), env)
-    assert refused.value.fix
-
-
 def test_one_replica_and_an_evaluator_have_nothing_to_choose():
     for env in (Environment(), Environment(strategy="Mirrored", role="evaluator")):
         for communication in ("Auto", "Ring", "NCCL", "HierarchicalCopy"):
-            checks.check(settings_with(communication), env)
             assert build_strategy(env, ["/cpu:0"], communication).num_replicas_in_sync == 1
 
 
-def test_nccl_on_cpus_is_refused_and_only_in_the_place_of_granted_gpus_left_to_tensorflow(capfd):
-    with pytest.raises(ConfigError, match="this worker has no GPU"):
-        build_strategy(Environment(strategy="Mirrored"), ["/cpu:0"], "NCCL")
+def test_nccl_on_cpus_in_the_place_of_granted_gpus_is_left_to_tensorflow(capfd):
     build_strategy(Environment(strategy="Mirrored", gpus=1), ["/cpu:0"], "NCCL")
     assert "TensorFlow chooses instead" in "".join(capfd.readouterr())
 

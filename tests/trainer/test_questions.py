@@ -72,7 +72,6 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "shuffled in data()": lambda: source(tf.data.Dataset.range(8).shuffle(8), "train"),
     "a batch smaller than the replicas": too_small,
     "a misspelt param": lambda: entrypoint.load("digits", {"unit": 3}, Path("/nowhere")),
-    "epochs and steps": lambda: config.parse({**CONFIG, "steps": 100}),
 }
 
 

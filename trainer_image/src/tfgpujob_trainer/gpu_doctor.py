@@ -20,9 +20,8 @@ import tensorflow as tf
 
 from tfgpujob_trainer.cluster.devices import prepare_devices
 from tfgpujob_trainer.cluster.gpus import driver_cuda
-from tfgpujob_trainer.cluster.strategy import build_strategy
+from tfgpujob_trainer.cluster.strategy import NCCL, build_strategy
 from tfgpujob_trainer.contract import environment
-from tfgpujob_trainer.contract.checks import NCCL
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, Outcome
 from tfgpujob_trainer.contract.strategies import MIRRORED

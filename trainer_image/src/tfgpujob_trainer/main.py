@@ -13,10 +13,11 @@ from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
-from tfgpujob_trainer.contract import checks, config, entrypoint, environment, own_program, script
+from tfgpujob_trainer.contract import config, entrypoint, environment, own_program, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, TrainerError, classify
 from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.temporary_folder import check_temporary_folder
 from tfgpujob_trainer.reporting.ledger import IMPORTING, OTHER, RESTARTING, WAITING, Ledger
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import gang, processes
@@ -55,11 +56,10 @@ def train(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     last_lines: Sequence[str] = ()
     try:
-        checks.check_temporary_folder()
+        check_temporary_folder()
         settings = config.load(options.config, options.set)
         environments = environment.processes(os.environ)
         env = environment.read(environments[0])
-        checks.check(settings, env)
         if settings.requirements:
             environments = _with_packages(settings, environments)
         entrypoint.locate(settings.entrypoint, env.code_directory)

@@ -1,7 +1,7 @@
 """spec.trainer as dataclasses for the trainer, which has no pydantic. `make crds` writes them into its package.
 
-So each field is described once, in trainer.py. The trainer checks the models' patterns and bounds, and the rules of
-rules/, again in contract/config.py, because it also runs without an operator.
+So each field is described once, in trainer.py. Patterns, bounds and the rules of rules/ are the operator's alone: the
+trainer is given what has passed them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from annotated_types import Ge
 from pydantic.fields import FieldInfo
 
 from tfgpujob.api.base import Model
-from tfgpujob.api.rules.predict import OF_TRAINING
 from tfgpujob.api.trainer import TrainerSpec
 
 _NAMES = {"TrainerSpec": "TrainerConfig", "CodeSource": "Code"}
@@ -31,18 +29,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-POSITIVE = {"least": 1}
-"""Metadata of numbers that must be at least 1."""
 '''
 
 
 def dataclasses() -> str:
     """The Python module."""
     models = dict.fromkeys(_with_parts(TrainerSpec))
-    of_training = "".join(f'    "{name}",\n' for name in OF_TRAINING)
-    about = '"""Fields that have no meaning under mode predict."""'
-    return "\n\n".join([_HEADER, *map(_dataclass, models), f"OF_TRAINING = (\n{of_training})\n{about}\n"])
+    return "\n\n".join([_HEADER, *map(_dataclass, models)])
 
 
 def _with_parts(model: type[Model]) -> Iterator[type[Model]]:
@@ -62,8 +55,6 @@ def _field(name: str, field: FieldInfo) -> str:
     kind, empty = _plain(field.annotation), name in _EMPTY_IF_ABSENT
     optional = types.NoneType in get_args(field.annotation) and not empty
     arguments = {} if field.is_required() else _default(kind, None if optional else _value(field), optional=optional)
-    if _is_positive(field):
-        arguments["metadata"] = "POSITIVE"
     written = ", ".join(f"{key}={value}" for key, value in arguments.items())
     value = arguments["default"] if list(arguments) == ["default"] else f"field({written})" if arguments else ""
     line = f"\n    {name}: {_annotation(kind)}{' | None' if optional else ''}{f' = {value}' if value else ''}\n"
@@ -113,14 +104,6 @@ def _plain(annotation: Any) -> Any:
             annotation = next(part for part in get_args(annotation) if part is not types.NoneType)
         else:
             return annotation
-
-
-def _is_positive(field: FieldInfo) -> bool:
-    bounds = list(field.metadata)
-    for part in get_args(field.annotation):
-        if get_origin(part) is Annotated:
-            bounds += [bound for info in get_args(part)[1:] for bound in info.metadata]
-    return any(isinstance(bound, Ge) and bound.ge == 1 for bound in bounds)
 
 
 def _name(kind: type) -> str:

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tfgpujob_trainer.cluster.elastic_workers import elastic_strategy
 from tfgpujob_trainer.cluster.instance_keys import reuse_instance_keys
-from tfgpujob_trainer.contract.checks import AUTO, HIERARCHICAL_COPY, NCCL, RING, no_gpus_for_nccl
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.strategies import MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, PARAMETER_SERVER
@@ -20,6 +19,8 @@ from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say
 
 Say = Callable[[str], None]
+AUTO, RING, NCCL, HIERARCHICAL_COPY = "Auto", "Ring", "NCCL", "HierarchicalCopy"
+"""spec.trainer.communication. Absent is Auto."""
 
 
 def resolve_peers(peers: Sequence[str], say: Say) -> None:
@@ -49,9 +50,9 @@ def _resolves(host: str) -> bool:
 def build_strategy(
     env: Environment, devices: Sequence[str], communication: str | None = None
 ) -> tf.distribute.Strategy:
-    """The strategy; `communication` as in spec.trainer, which contract/checks.py has checked.
+    """The strategy; `communication` as in spec.trainer.
 
-    Raises ConfigError if TensorFlow's server cannot listen on its port, and for NCCL without a GPU.
+    Raises ConfigError if TensorFlow's server cannot listen on its port.
     """
     with listening(env.name):
         return _BUILDERS[env.strategy](env, devices, _on(devices, communication or AUTO, env))
@@ -61,11 +62,8 @@ def _on(devices: Sequence[str], communication: str, env: Environment) -> str:
     """What is possible on these devices: with CPUs instead of granted GPUs, as in a local run, not NCCL."""
     if communication != NCCL or env.traits.single_replica or any("gpu" in device.lower() for device in devices):
         return communication
-    if env.is_evaluator:
-        return AUTO
-    if not env.gpus:
-        raise no_gpus_for_nccl()
-    say("trainer.communication NCCL needs GPUs, and this trains on CPUs in their place: TensorFlow chooses instead")
+    if not env.is_evaluator:
+        say("trainer.communication NCCL needs GPUs, and this trains on CPUs in their place: TensorFlow chooses instead")
     return AUTO
 
 

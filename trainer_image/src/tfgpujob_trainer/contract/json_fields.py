@@ -6,7 +6,7 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -21,11 +21,7 @@ def camel(name: str) -> str:
     return head + "".join(part.title() for part in rest)
 
 
-Check = Callable[[Any, str], None]
-"""Raises ConfigError for a dataclass with invalid values; the string is its path."""
-
-
-def build(cls: type[T], data: Any, path: str, check: Check) -> T:
+def build(cls: type[T], data: Any, path: str) -> T:
     """The dataclass of that JSON object; raises ConfigError with the field, below `path`, and the fix."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"{path} is {json.dumps(data)}", "it must be an object")
@@ -35,7 +31,7 @@ def build(cls: type[T], data: Any, path: str, check: Check) -> T:
         if key not in fields:
             raise ConfigError(f"{path} has no field {key!r}", did_you_mean(key, list(fields)))
     values = {
-        fields[key].name: _value(hints[fields[key].name], value, f"{path}.{key}", check)
+        fields[key].name: _value(hints[fields[key].name], value, f"{path}.{key}")
         for key, value in data.items()
         if value is not None
     }
@@ -47,16 +43,14 @@ def build(cls: type[T], data: Any, path: str, check: Check) -> T:
     missing = [name for name in required if fields[name].name not in values]
     if missing:
         raise ConfigError(f"{path}.{missing[0]} is missing", f"add it; {path} needs {', '.join(required)}")
-    built = cls(**values)
-    check(built, path)
-    return built
+    return cls(**values)
 
 
-def _value(hint: Any, value: Any, path: str, check: Check) -> Any:
+def _value(hint: Any, value: Any, path: str) -> Any:
     if typing.get_origin(hint) in (types.UnionType, typing.Union):  # a Literal makes the latter
         hint = next(arg for arg in typing.get_args(hint) if arg is not types.NoneType)
     if dataclasses.is_dataclass(hint):
-        return build(typing.cast("type[Any]", hint), value, path, check)
+        return build(typing.cast("type[Any]", hint), value, path)
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)
         if value not in choices:
@@ -65,7 +59,7 @@ def _value(hint: Any, value: Any, path: str, check: Check) -> Any:
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, list):
             raise ConfigError(f"{path} is {json.dumps(value)}", "it must be a list")
-        return tuple(_value(typing.get_args(hint)[0], part, f"{path}[{i}]", check) for i, part in enumerate(value))
+        return tuple(_value(typing.get_args(hint)[0], part, f"{path}[{i}]") for i, part in enumerate(value))
     kind = typing.get_origin(hint) or hint
     wanted = (int, float) if kind is float else (kind,)
     if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):

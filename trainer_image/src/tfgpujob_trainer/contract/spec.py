@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-POSITIVE = {"least": 1}
-"""Metadata of numbers that must be at least 1."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Predict:
@@ -18,7 +15,7 @@ class Predict:
     """What to load under mode predict: a .keras file or a SavedModel folder. Absent: the entrypoint's model(), with the
     weights that initialWeights names."""
 
-    part_rows: int = field(default=8192, metadata=POSITIVE)
+    part_rows: int = 8192
     """Rows of data("predict") in one output file, which is also the unit of work that is repeated after a restart."""
 
 
@@ -30,14 +27,14 @@ class Data:
     """Keep rows that were read and parsed, before they are shuffled and augmented: in the container's memory, or on
     disk in its temporary directory."""
 
-    shuffle_window: int = field(default=10000, metadata=POSITIVE)
+    shuffle_window: int = 10000
     """Rows within which TFRecord files, datasets and generators are shuffled. Arrays, image folders and CSV files are
     always shuffled as a whole."""
 
-    steps_per_epoch: int | None = field(default=None, metadata=POSITIVE)
+    steps_per_epoch: int | None = None
     """Steps that count as an epoch of data without an end: a generator, or a dataset that repeats."""
 
-    parallel_reads: int = field(default=4, metadata=POSITIVE)
+    parallel_reads: int = 4
     """Batches that are read and parsed at the same time, ahead of training."""
 
 
@@ -163,17 +160,17 @@ class Output:
 class Checkpoint:
     """spec.trainer.checkpoint."""
 
-    every_steps: int | None = field(default=None, metadata=POSITIVE)
+    every_steps: int | None = None
     """Save after this many optimizer steps."""
 
-    every_epochs: int | None = field(default=None, metadata=POSITIVE)
+    every_epochs: int | None = None
     """Save after this many epochs. May be combined with everySteps and everySeconds."""
 
-    every_seconds: int | None = field(default=None, metadata=POSITIVE)
+    every_seconds: int | None = None
     """Save after the first step that ends this many seconds after the last save, unless that is still being written:
     training never waits for storage. May be combined with everySteps and everyEpochs."""
 
-    keep: int = field(default=3, metadata=POSITIVE)
+    keep: int = 3
     """Number of saves to keep; older ones are deleted."""
 
 
@@ -181,10 +178,10 @@ class Checkpoint:
 class Evaluate:
     """spec.trainer.evaluate."""
 
-    every_epochs: int | None = field(default=None, metadata=POSITIVE)
+    every_epochs: int | None = None
     """Evaluate after this many epochs. Absent: only at the end of training."""
 
-    every_steps: int | None = field(default=None, metadata=POSITIVE)
+    every_steps: int | None = None
     """Evaluate after this many optimizer steps. May be combined with everyEpochs."""
 
 
@@ -202,7 +199,7 @@ class Best:
     min_delta: float = 0.0
     """A smaller change than this is no improvement."""
 
-    patience: int | None = field(default=None, metadata=POSITIVE)
+    patience: int | None = None
     """Stop training after this many evaluations in a row without improvement. Absent: train to the end."""
 
     restore: bool = True
@@ -214,10 +211,10 @@ class Best:
 class Watchdog:
     """spec.trainer.watchdog."""
 
-    startup_seconds: int = field(default=600, metadata=POSITIVE)
+    startup_seconds: int = 600
     """Seconds from the start of the process to the end of its first training step."""
 
-    step_seconds: int = field(default=300, metadata=POSITIVE)
+    step_seconds: int = 300
     """Seconds that one step, evaluation batch or save may take."""
 
 
@@ -242,12 +239,12 @@ class TrainerConfig:
     predict: Predict = field(default_factory=Predict)
     """What mode predict computes, and in what pieces."""
 
-    global_batch_size: int | None = field(default=None, metadata=POSITIVE)
+    global_batch_size: int | None = None
     """Examples per optimizer step over all workers together. It does not change with the number of workers. Under mode
     predict: rows that one GPU computes at a time. Only a plain script leaves it out: there it is the batch size of
     fit()."""
 
-    accumulate: int | None = field(default=None, metadata=POSITIVE)
+    accumulate: int | None = None
     """Micro-batches that each optimizer step is split into, so that only one micro-batch's activations must fit into
     memory; the result is the same. Absent: what the compiled optimizer's gradient_accumulation_steps says, or 1."""
 
@@ -280,11 +277,11 @@ class TrainerConfig:
     class_weights: Mapping[str, float] = field(default_factory=dict)
     """Weight of the examples of each class while training, such as {"0": 1, "1": 8}. Classes left out weigh 1."""
 
-    epochs: int | None = field(default=None, metadata=POSITIVE)
+    epochs: int | None = None
     """Passes over the training data. Set either epochs or steps; under mode predict, and for a plain script,
     neither."""
 
-    steps: int | None = field(default=None, metadata=POSITIVE)
+    steps: int | None = None
     """Optimizer steps. Set either epochs or steps; under mode predict, and for a plain script, neither."""
 
     seed: int = 0
@@ -344,31 +341,8 @@ class TrainerConfig:
     best: Best = field(default_factory=Best)
     """Which evaluation is the best, so that its weights are kept, and when to stop early."""
 
-    log_every_seconds: int = field(default=10, metadata=POSITIVE)
+    log_every_seconds: int = 10
     """Seconds between two progress lines in the log."""
 
     watchdog: Watchdog = field(default_factory=Watchdog)
     """How long a process may make no progress before it exits, to be started again."""
-
-
-OF_TRAINING = (
-    "args",
-    "epochs",
-    "steps",
-    "accumulate",
-    "jit",
-    "allReduce",
-    "communication",
-    "recompute",
-    "newLayers",
-    "classWeights",
-    "data.stepsPerEpoch",
-    "profile.steps",
-    "checkpoint.everySteps",
-    "checkpoint.everySeconds",
-    "checkpoint.everyEpochs",
-    "evaluate.everyEpochs",
-    "evaluate.everySteps",
-    "best.monitor",
-)
-"""Fields that have no meaning under mode predict."""
