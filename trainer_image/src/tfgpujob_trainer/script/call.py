@@ -87,6 +87,8 @@ def fit_data(call: FitCall, *, alike: bool = False) -> FitData:
         val_weight = np.ones(len(np.asarray(tf.nest.flatten(val_x)[0])), keras.config.floatx())
     val_size = call.validation_batch_size or size
     validation = source_of(val_x, val_y, val_weight, WHAT["validation"], val_size, steps=call.validation_steps)
+    if validation.batch_size is None:
+        validation.batch_size = call.validation_batch_size
     if validation.signature() != train.signature() if alike else _parts(validation) != _parts(train):
         raise ConfigError(
             f"validation_data has rows of {', '.join(validation.signature())}, fit() of {', '.join(train.signature())}",

@@ -37,7 +37,7 @@ from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, fla
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
 from tfgpujob_trainer.step.layer_states import LayerStates
 from tfgpujob_trainer.step.lookups import Lookup, Lookups, apart, slices, together
-from tfgpujob_trainer.step.trial import Numbers, Seen, Trial, near, projected, unlike
+from tfgpujob_trainer.step.trial import Numbers, Seen, State, Trial, near, projected, unlike
 
 _LOOKUPS = "lookups"
 _CLIPS = ("clip_by_global_norm", "clip_by_norm")
@@ -75,6 +75,8 @@ class OwnSteps:
         self._trials: dict[str, Trial] = {}
         self._kinds: dict[tuple[str, str], list[float]] = {}
         """What each step returns, and each use of an optimizer, may be."""
+        self._means: dict[str, list[bool]] = {}
+        """Of each step, which states of metrics count each batch as one, whatever its rows: a Mean of a loss, say."""
         self._said: list[str] = []
         self._looked_up: list[Lookup] = []
         self.captured: list[PlainVariable] = []
@@ -173,16 +175,18 @@ class OwnSteps:
         """Fit the steps to the values of now; what is new to say of them."""
         if self._strategy.num_replicas_in_sync == 1:
             return []
-        before = dict(self._kinds), self._states.kinds
+        before = dict(self._kinds), dict(self._means), self._states.kinds
         found = [note for step in self._trials for note in self._tried_on(step, moves=False)]
-        if (self._kinds, self._states.kinds) != before:
+        if (self._kinds, self._means, self._states.kinds) != before:
             self._begin()
         return found
 
     def _tried_on(self, step: str, *, moves: bool) -> list[str]:
         trial, trains = self._trials[step], step == "train_step"
         states = self._assigned(trial) if trains else []
-        found = trial(states, moves=moves)
+        found = trial([*states, *self._metrics], moves=moves)
+        counts = zip(*(seen.states[len(states) :] for seen in found), strict=True)
+        self._means[step] = [self._is_mean(v, seen) for v, seen in zip(self._metrics, counts, strict=True)]
         if trains and _LOOKUPS in found[0].whole:
             self._lookups.note(self._looked_up, found[0].whole[_LOOKUPS], found[0].halves[0][_LOOKUPS])
         for name in [name for name in found[0].whole if name != _LOOKUPS]:
@@ -215,6 +219,22 @@ class OwnSteps:
         dtype = self._model.compute_dtype
         return not unlike(whole, of_halves, dtype) if name.startswith(_use("")) else near(whole, of_halves, dtype)
 
+    def _is_mean(self, variable: Any, found: Sequence[State]) -> bool:
+        """Whether one device's change of a metric's state is the mean of the replicas', and not their sum.
+
+        Raises ConfigError for a maximum or minimum.
+        """
+        dtype = "float32"
+
+        def fits(of_both: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> bool:
+            return all(near(s.whole - s.start, of_both(*(half - s.start for half in s.halves)), dtype) for s in found)
+
+        if fits(np.add):
+            return False
+        if fits(np.maximum) and not fits(lambda one, other: (one + other) / 2):
+            require("a metric that is no sum", self._name, f"metric state {variable.path!r}")
+        return True
+
     def _computed(self, step: str, part: Any) -> Numbers:
         """What a step makes of rows in a replica, without what it hands to optimizers: its numbers and gradients."""
         replica = local_replica(self._strategy)
@@ -246,10 +266,13 @@ class OwnSteps:
         compiled = getattr(self._model._compile_metrics, "name", None)  # noqa: SLF001
         numbers = _by_name({name: value for name, value in given.items() if name != compiled})
         finite = [tf.reduce_all(tf.math.is_finite(tf.cast(value, count.dtype))) for _, value in numbers]
+        counted = self.metric_states.of_step()
+        means = self._means.get(step, [False] * len(counted))
         message = {
             "flags": flags(self._strategy, tf.reduce_all(finite), votes, own_seconds, count.dtype),
+            "rows": rows,
             "groups": groups,
-            "metrics": [multiplied(state, weight) for state in self.metric_states.of_step()],
+            "metrics": [multiplied(s, rows if mean else weight) for s, mean in zip(counted, means, strict=True)],
             "statistics": self._statistics.of_step(weight),
             "states": self._states.message(states_before, rows),
         }
@@ -258,7 +281,11 @@ class OwnSteps:
         if step == "train_step":
             self._statistics.assign(message["statistics"])
         self._states.assign(states_before, message["states"])
-        states = self.metric_states.end_step(before, message["metrics"])
+        of_step = [
+            s / tf.cast(message["rows"], s.dtype) if mean else s
+            for s, mean in zip(message["metrics"], means, strict=True)
+        ]
+        states = self.metric_states.end_step(before, of_step)
         return tf.constant(True), message["flags"], groups, states, times
 
     def _is_sum(self, step: str, name: str) -> bool:
