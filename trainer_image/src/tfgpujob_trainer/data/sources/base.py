@@ -15,6 +15,8 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.sources import text
 
 NAMED = ("x", "y", "sample_weight")
+CANDIDATES = 32
+"""Rows from the first to the last, among which those of a trial are chosen."""
 HEAD_ROWS = 64
 """Rows by which two workers, or two readings, are compared."""
 
@@ -105,10 +107,9 @@ class Indexed(Source):
         return self._numbered(np.arange(min(count, self.rows)))
 
     def places(self, count: int) -> list[Rows]:
-        """The first rows, the last, and some from the first to the last: rows that are near each other may be alike."""
-        count = min(count, self.rows)
-        spread = np.linspace(0, self.rows - 1, count).astype(int)
-        return [self._numbered(numbers) for numbers in (np.arange(count), spread, np.arange(-count, 0) + self.rows)]
+        """The first rows, and `unlike` ones among some from the first to the last."""
+        numbers = np.linspace(0, self.rows - 1, min(self.rows, CANDIDATES)).astype(int)
+        return [self.head(count), *unlike(self._numbered(numbers), count)]
 
     def _numbered(self, numbers: np.ndarray) -> Rows:
         rows = self.take(numbers)
@@ -121,6 +122,25 @@ def seeds(seed: int, epoch: int, indices: np.ndarray) -> np.ndarray:
     both[:, 0] = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint32).astype(np.int32)
     both[:, 1] = indices
     return both
+
+
+def unlike(rows: Rows, count: int) -> list[Rows]:
+    """`count` of these rows whose halves differ most in how many values are zero or NaN: of their labels and weights,
+    and of their inputs. A loss that divides by what a mask leaves couples rows, which halves with equal masks hide.
+    """
+    count = min(count, len(leaves(rows)[0]))
+    half = count // 2
+    orders = [_by_missing(part) for part in (rows[1:] or rows, rows[:1])]
+    chosen = [np.concatenate([order[:half], order[len(order) - count + half :]]) for order in orders]
+    return [tf.nest.map_structure(lambda array, at=at: array[at], rows) for at in chosen]
+
+
+def _by_missing(part: Any) -> np.ndarray:
+    """The places of rows in the order of how many of their values are zero or NaN."""
+    arrays = [np.asarray(array) for array in leaves(part)]
+    missing = [(a == 0) | np.not_equal(a, a) if a.dtype.kind in "fiub" else a == a[:1] for a in arrays]
+    shares = [np.mean(np.reshape(found, (len(found), -1)), axis=1) for found in missing]
+    return np.argsort(np.sum(shares, axis=0), kind="stable")
 
 
 def share(rows: int, parts: int, index: int) -> slice:

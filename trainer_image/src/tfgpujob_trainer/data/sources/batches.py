@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.data.sources.base import Ordered, Rows, leaves
+from tfgpujob_trainer.data.sources.base import CANDIDATES, Ordered, Rows, leaves, unlike
 from tfgpujob_trainer.data.sources.text import kind
 
 Read = Callable[[int, int, int], Iterator[Rows]]
@@ -94,7 +94,7 @@ class Batches(Ordered):
         return rows
 
     def places(self, count: int) -> list[Rows]:
-        """The first rows of the first batch, the last of the last, and some of all that lies between.
+        """The first rows, and `unlike` ones among some from the first to the last.
 
         Of batches after the first, if making them leaves no trace in the script, and need not be waited for.
         """
@@ -102,10 +102,10 @@ class Batches(Ordered):
         if self._reads_again:
             most = min(self.steps, _READ_AHEAD) - 1
             some += [rows for at in sorted({most // 2, most} - {0}) for rows in islice(self._read(0, at, 0), 1)]
-        spread = [_spread(rows, -(-count // len(some))) for rows in some]
+        spread = [_spread(rows, CANDIDATES // len(some)) for rows in some]
         alike = len({tuple(array.shape[1:] for array in leaves(rows)) for rows in some}) == 1
-        between = tf.nest.map_structure(lambda *arrays: np.concatenate(arrays)[:count], *spread) if alike else spread[0]
-        return [self.head(count), between, tf.nest.map_structure(lambda array: array[-count:], some[-1])]
+        between = tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *spread) if alike else spread[0]
+        return [self.head(count), *unlike(between, count)]
 
     def example(self) -> Any:
         """Specs, whose unknown dimensions may be another one in each batch."""
@@ -183,8 +183,8 @@ def shared(rows: Rows, replicas: int, what: str = "train") -> int:
 
 
 def _spread(rows: Rows, count: int) -> Rows:
-    """`count` rows of a batch, evenly spaced from the first to the last."""
-    spread: Rows = tf.nest.map_structure(lambda a: a[np.linspace(0, len(a) - 1, count).astype(int)], rows)
+    """Up to `count` rows of a batch, evenly spaced from the first to the last."""
+    spread: Rows = tf.nest.map_structure(lambda a: a[np.linspace(0, len(a) - 1, min(count, len(a))).astype(int)], rows)
     return spread
 
 
