@@ -30,7 +30,6 @@ def test_the_simplest_program_is_exact_on_one_replica_and_on_two():
 
 
 @pytest.mark.deep
-@pytest.mark.xfail(strict=True, reason="ops.sign of gradients in a train_step: alike on the rows tried, and not later")
 def test_programs_by_chance_are_exact_or_the_log_says_what_is_not():
     search = Search()
     assert search.of_seed(1, most=10) is None

@@ -11,6 +11,7 @@ from tests.trainer.reference import train_plainly
 
 from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError
 from tfgpujob_trainer.model.own_steps import leave_optimizers
+from tfgpujob_trainer.step import own_step
 from tfgpujob_trainer.train.exports import model_file
 
 ROWS = 45
@@ -40,6 +41,9 @@ class Distilled(keras.Model):
     def call(self, x, training=False):
         return self.student(x, training=training)
 
+    def changed(self, gradient):
+        return gradient
+
     def loss_of(self, x, y, found):
         rows = keras.ops.mean(keras.ops.square(found - y) + keras.ops.square(found - self.teacher(x)), axis=1)
         return type(self).reduce(rows)
@@ -50,7 +54,7 @@ class Distilled(keras.Model):
             found = self(x, training=True)
             loss = self.loss_of(x, y, found)
             total = loss + (keras.ops.sum(self.losses) if type(self).reduce is keras.ops.mean else 0.0)
-        gradients = tape.gradient(total, self.student.trainable_weights)
+        gradients = [self.changed(one) for one in tape.gradient(total, self.student.trainable_weights)]
         self.optimizer.apply_gradients(zip(gradients, self.student.trainable_weights, strict=True))
         self.tracker.update_state(keras.ops.mean(keras.ops.abs(found - y), axis=1))
         return {"loss": loss, "distance": self.tracker.result()}
@@ -102,6 +106,21 @@ class Summed(Distilled):
     """Whose loss is a sum over the rows."""
 
     reduce = staticmethod(keras.ops.sum)
+
+
+class Centred(Distilled):
+    """Whose gradients are changed, and their sum as they are."""
+
+    def changed(self, gradient):
+        scaled = tf.where(tf.ones_like(gradient) > 0, 0.5 * gradient / 3.0, 0.0)
+        return scaled - keras.ops.mean(scaled, axis=0, keepdims=True)
+
+
+class Signed(Distilled):
+    """Whose gradients are changed as their sum is not; on some rows it looks as if it were."""
+
+    def changed(self, gradient):
+        return keras.ops.sign(gradient)
 
 
 class Noisy(Distilled):
@@ -176,6 +195,7 @@ def notes(run):
         (distilled, "Distilled's own train_step: its gradients are means over the rows"),
         (lambda: distilled(Summed), "Summed's own train_step: its gradients are sums over the rows"),
         (lambda: distilled(Placed), "Placed's own train_step: its gradients are means over the rows"),
+        (lambda: distilled(Centred), "Centred's own train_step: its gradients are means over the rows"),
         (counting, "Counting's own train_step: its gradients are means over the rows"),
         (adversarial, "Adversarial's own train_step: its gradients are means over the rows"),
     ],
@@ -216,6 +236,14 @@ def test_its_values_are_those_that_it_returns():
 def test_what_cannot_be_shown_is_said():
     (note,) = notes(train(lambda: distilled(Noisy)))
     assert note.startswith("Noisy's own train_step: takes each replica's rows by themselves")
+
+
+def test_what_is_done_to_gradients_is_said_whatever_the_rows_of_the_trial_show(monkeypatch):
+    monkeypatch.setattr(own_step, "unlike", lambda *_: [])
+    (note,) = notes(train(lambda: distilled(Signed)))
+    assert note.startswith(
+        "Signed's own train_step, with Sign of its gradients: takes each replica's rows by themselves"
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,13 @@ from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
 from tfgpujob_trainer.step.layer_states import LayerStates
+from tfgpujob_trainer.step.linear import Gradients
 from tfgpujob_trainer.step.lookups import Lookup, Lookups, apart, slices, together
 from tfgpujob_trainer.step.trial import Numbers, Seen, State, Trial, near, projected, unlike
 
 _LOOKUPS = "lookups"
 _CLIPS = ("clip_by_global_norm", "clip_by_norm")
-"""What TensorFlow calls the operations that clip: whether they do in a later step cannot be known before."""
+"""What TensorFlow calls the operations that clip."""
 _KINDS = (0.5, 1.0)
 """What the sum of the halves is multiplied by to be that of the whole: of a mean over rows, and of a sum."""
 
@@ -71,6 +72,7 @@ class OwnSteps:
         self._lookups = Lookups()
         self._tried: dict[int, list[list[Any]]] | None = None
         """In a trial, the gradients of each use of an optimizer by each replica."""
+        self._gradients = Gradients()
         self._variables: dict[int, tuple[keras.optimizers.Optimizer, list[Any]]] = {}
         self._trials: dict[str, Trial] = {}
         self._kinds: dict[tuple[str, str], list[float]] = {}
@@ -198,12 +200,16 @@ class OwnSteps:
         notes = self._states.take(states, found, trial.changed)
         who = f"{type(self._model).__name__}'s own train_step"
         uses = [kinds for (of, name), kinds in self._kinds.items() if of == step and name.startswith(_use(""))]
-        clips = [name for name in _CLIPS if name in trial.operations]
+        changed_by = self._gradients.changed_by
+        clips = [clip for clip in _CLIPS if any(clip in name for name in changed_by)]
         if clips:
             fix = "give the optimizer global_clipnorm, clipnorm or clipvalue instead"
             said = [f"{who}: each replica clips the gradients of its own rows ({clips[0]}); {fix}"]
         elif not uses or not all(uses) or trial.draws or batch_normalizations(self._model, synchronized=False):
             said = require("own train_step", self._name, who)
+        elif changed_by:
+            by = ", ".join(sorted({*changed_by.values()}))
+            said = require("own train_step", self._name, f"{who}, with {by} of its gradients")
         else:
             what = {(0.5,): "means over the rows", (1.0,): "sums over the rows"}
             kinds = {what[kind[0],] for kind in uses}
@@ -243,6 +249,8 @@ class OwnSteps:
         given = dict(_by_name(getattr(self._model, step)(self._as_given(part)) or {}))
         found = {name: tf.cast(value, tf.float64) for name, value in given.items()}
         uses = self._tried.get(replica, [])
+        for use in uses:
+            self._gradients.used(use)
         found |= {_use(i): projected([g for g in use if g is not None]) for i, use in enumerate(uses)}
         self._looked_up, sizes = slices(uses, tf.nest.flatten(part))
         return {**found, _LOOKUPS: tf.stack(sizes)} if sizes else found
@@ -372,7 +380,8 @@ class OwnSteps:
         self._tried = {}
         keras.optimizers.Optimizer.apply = unknown
         try:
-            yield
+            with self._gradients.noted():
+                yield
         finally:
             self._tried = None
             del keras.optimizers.Optimizer.apply

@@ -107,7 +107,6 @@ class Trial:
         """Variables that the step reads or changes: each replica's own, where they have one."""
         self.changed = _changed(traces)
         """`id`s of those that it may change; of the whole variable, where replicas have a part each."""
-        self.operations = " ".join(op.name for op in traces[0].graph.get_operations())
         self.draws = draws.for_rows
         """Whether it draws random numbers for rows: those of replicas differ from those of one device."""
         self._watched: list[tf.Variable] = []
