@@ -6,6 +6,7 @@ from tests.harness.scenarios.claims import CLAIMS
 from tests.harness.scenarios.gangs import GANGS
 from tests.harness.scenarios.isolation import ISOLATION
 from tests.harness.scenarios.losses import LOSSES, REPLICAS
+from tests.harness.scenarios.lost_pods import LOST_PODS
 from tests.harness.scenarios.nodes import NODES
 from tests.harness.scenarios.operators import OPERATORS
 from tests.harness.scenarios.people import PEOPLE
@@ -24,6 +25,7 @@ SCENARIOS = {
         *ENDINGS,
         *LOSSES,
         *REPLICAS,
+        *LOST_PODS,
         *NODES,
         *REFUSALS,
         *PEOPLE,

@@ -123,6 +123,17 @@ def elastic_gang(count: int = 3, least: int = 2, **parts: Any) -> World:
     return world
 
 
+def rigid_gang(count: int = 3, **parts: Any) -> World:
+    """The same, and it waits for a worker that is lost."""
+    run = {"recovery": "InPlace", "backoffLimit": 0, **parts.pop("run", {})}
+    world = World(make.job(worker=count, run=run, **parts))
+    world.settle()
+    world.ready()
+    world.advance(minutes=1)
+    assert world.phase == "Running"
+    return world
+
+
 def deleted(world: World, *pods: str) -> None:
     for pod in pods:
         world.remove(Kind.POD, pod)

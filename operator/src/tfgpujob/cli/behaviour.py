@@ -155,7 +155,7 @@ def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         yield "start", f"If not all {wanted} workers have a node after {after}, it begins with {least} or more that do."
     if spec.workers_come_and_go:
         yield "start", f"A worker that finds a node later joins the others, which {plan.members.verb} on."
-    elif policy.grow_after_seconds is not None and in_place.resizes_in_place(spec, plan):
+    elif policy.grow_after_seconds is not None and in_place.changes_in_place(spec, plan):
         every = duration(policy.grow_after_seconds)
         yield "start", f"It takes in others when there is room for them, every {every} at most (growAfterSeconds)."
 
@@ -241,7 +241,7 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "failure", f"What starts again: {_scope(spec, plan)}."
     if spec.shares_parts:
         yield "failure", "What a worker that fails, or is lost, has begun is done by the others."
-    if in_place.replaces_lost_workers(spec, plan):
+    if in_place.replaces_lost_pods(spec, plan):
         leader = "the chief's" if plan.members.chief[0] is Role.CHIEF else "worker 0's"
         yield "failure", f"After the loss of a worker's pod only that pod, except {leader}; the others keep theirs."
         if plan.members.spares:

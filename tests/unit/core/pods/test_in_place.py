@@ -47,7 +47,9 @@ def test_the_command_of_a_program_of_ones_own_is_supervised_and_told_of_its_gang
         "1",
     )
     assert told["TFGPU_RECOVERY_LEADER"] == "train-worker-0.train.ns.svc:8081"
-    assert "TFGPU_RECOVERY_RESIZE" not in environment(container("MultiWorkerMirrored")), "a rigid one"
+    assert told["TFGPU_RECOVERY_LEAST"] == "1"
+    rigid = environment(container("MultiWorkerMirrored"))
+    assert (rigid["TFGPU_RECOVERY_RESIZE"], "TFGPU_RECOVERY_LEAST" in rigid) == ("1", False)
 
 
 @pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored"])

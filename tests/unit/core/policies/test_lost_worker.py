@@ -1,8 +1,9 @@
-"""A worker that is lost is replaced in place: the others of an elastic gang keep their pods."""
+"""A worker that is lost is replaced in place: the others of the gang keep their pods."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from tests.unit.core.gangs import (
     elastic_gang,
     environment,
     events,
+    rigid_gang,
     scale,
     started,
     uids,
@@ -28,10 +30,11 @@ from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind, Snapshot
 
 
+@pytest.mark.parametrize("gang", [elastic_gang, rigid_gang])
 @pytest.mark.parametrize("how", ["deleted", "evicted", "deleting", "preempted"])
 @pytest.mark.parametrize("index", [1, 2])
-def test_only_the_pod_that_is_lost_is_created_anew(how: str, index: int) -> None:
-    world = elastic_gang()
+def test_only_the_pod_that_is_lost_is_created_anew(gang: Callable[[], World], how: str, index: int) -> None:
+    world = gang()
     before, lost = uids(world), f"train-worker-{index}"
     if how == "deleted":
         deleted(world, lost)
@@ -80,6 +83,19 @@ def test_several_that_are_lost_together_are_counted_once_and_one_lost_meanwhile_
     now = uids(world)
     assert ([name for name in now if now[name] == before[name]], world.attempts()) == (workers(0), {"1"})
     assert (world.phase, world.status["disruptions"], world.status["restarts"]) == ("Running", 3, 0)
+
+
+def test_one_that_is_left_waits_for_all_others() -> None:
+    world = elastic_gang()
+    before = uids(world)
+    deleted(world, "train-worker-1", "train-worker-2")
+    world.advance(seconds=10)
+    world.ready()
+    assert (world.phase, world.attempts(), uids(world)["train-worker-0"]) == (
+        "Running",
+        {"1"},
+        before["train-worker-0"],
+    )
 
 
 class OnTwoNodes(World):
@@ -148,12 +164,10 @@ def test_a_pod_that_looks_for_room_does_not_take_the_place_of_the_lost_one() -> 
     [
         (workers(0), {}),
         (["train-chief-0"], {"chief": 1}),
-        (workers(1, 2), {}),
-        (workers(1), {"run": {"elasticPolicy": None}}),
         (workers(1), {"run": {"recovery": "Pods"}}),
         (workers(1), {"run": {"restartScope": "Gang"}}),
     ],
-    ids=["leader", "chief", "too many", "no policy", "no recovery in place", "scope Gang"],
+    ids=["leader", "chief", "no recovery in place", "scope Gang"],
 )
 def test_what_restarts_the_gang_all_the_same(lost: list[str], parts: dict[str, Any]) -> None:
     world = elastic_gang(**parts)

@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 from tests.unit.core import make
-from tests.unit.core.gangs import POLICY, Room, deleted, elastic_gang, environment, events, scale, uids, workers
+from tests.unit.core.gangs import (
+    POLICY,
+    Room,
+    deleted,
+    elastic_gang,
+    environment,
+    events,
+    rigid_gang,
+    scale,
+    uids,
+    workers,
+)
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
@@ -73,7 +84,10 @@ def test_while_a_worker_is_lost_its_leader_is_asked_who_trains() -> None:
     assert leader_request(world.snapshot()) is None
     gang = elastic_gang(run={"elasticPolicy": None})
     deleted(gang, "train-worker-1")
-    assert leader_request(gang.snapshot()) is None
+    assert leader_request(gang.snapshot()) is not None
+    rigid = rigid_gang()
+    deleted(rigid, "train-worker-1")
+    assert leader_request(rigid.snapshot()) is None, "all wait"
 
 
 def test_what_was_said_before_a_loss_says_nothing_of_it() -> None:
@@ -216,8 +230,8 @@ def test_with_fewer_than_it_asked_for_it_looks_for_no_more_room_meanwhile() -> N
 def test_what_says_how_few_train_on() -> None:
     world = elastic_gang(chief=1, least=2)
     assert [environment(world, pod)[names.RECOVERY_LEAST] for pod in ("train-chief-0", "train-worker-1")] == ["2", "2"]
-    for run in ({"elasticPolicy": None}, {"restartScope": "Gang"}, {"recovery": "Pods"}):
-        assert names.RECOVERY_LEAST not in environment(elastic_gang(run=run), "train-worker-0")
+    for world in (rigid_gang(), elastic_gang(run={"restartScope": "Gang"}), elastic_gang(run={"recovery": "Pods"})):
+        assert names.RECOVERY_LEAST not in environment(world, "train-worker-0")
 
 
 def test_workers_that_the_gang_does_not_have_are_not_missed() -> None:

@@ -300,14 +300,14 @@ class Rounds:
 
     def _awaits_verdict(self, end: End) -> bool:
         """True while the failed member is unknown: one that has not reported yet may be lost."""
-        missed = end.code == ExitCode.PEER_FAILURE and self.least is not None
+        missed = end.code == ExitCode.PEER_FAILURE and self.naming is not None
         return missed and self._ends.keys() | self._lost.keys() != set(self.members)
 
     def _verdict(self) -> str | None:
         """Why no round can follow, now that all have ended after failures that could have been a loss; None if one
         can.
         """
-        if self._lost or self.least is None or all(e.code != ExitCode.PEER_FAILURE for e in self._ends.values()):
+        if self._lost or self.naming is None or all(e.code != ExitCode.PEER_FAILURE for e in self._ends.values()):
             return None
         if self._is_spent:
             return self._spent

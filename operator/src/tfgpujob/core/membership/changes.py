@@ -14,7 +14,7 @@ from tfgpujob.core.membership.deadlines import TRIAL, counts_from, finds_no_node
 from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.members import Kind, Limit, Membership, ReplicaId, Resize
 from tfgpujob.core.observed.snapshot import Agreed, Event, WhoTrains
-from tfgpujob.core.pods.in_place import replaces_lost_workers, resizes_in_place
+from tfgpujob.core.pods.in_place import changes_in_place, replaces_lost_pods
 from tfgpujob.core.status.builder import moment, timestamp
 from tfgpujob.names import Reason, Role
 from tfgpujob.units import counted
@@ -101,7 +101,7 @@ def next_change(rows: Sequence[Row], seen: Seen) -> Change | None:
 def grows(seen: Seen) -> bool:
     """True if a job that trains with fewer workers than it requests may get more without an edit or a restart."""
     grows = seen.policy is not None and seen.policy.grow_after_seconds is not None
-    return grows and resizes_in_place(seen.spec, seen.plan)
+    return grows and changes_in_place(seen.spec, seen.plan)
 
 
 def of_next_attempt(seen: Seen, fresh: Membership, *, keeps_limit: bool) -> Membership:
@@ -114,12 +114,12 @@ def of_next_attempt(seen: Seen, fresh: Membership, *, keeps_limit: bool) -> Memb
 
 def resizable(seen: Seen) -> bool:
     """True if the gang can be resized in place, as far as is known."""
-    return seen.running and resizes_in_place(seen.spec, seen.plan) and not seen.why_not_in_place
+    return seen.running and changes_in_place(seen.spec, seen.plan) and not seen.why_not_in_place
 
 
 def _trains_without(seen: Seen) -> Change | None:
     said, members = seen.answer_to(WhoTrains(seen.observed.losses)), seen.members
-    if not replaces_lost_workers(seen.spec, seen.plan) or not isinstance(said, Agreed):
+    if not replaces_lost_pods(seen.spec, seen.plan) or not isinstance(said, Agreed):
         return None
     absent = _absent(seen, said.without)
     # The loss for which a spare is used may still have to be counted.

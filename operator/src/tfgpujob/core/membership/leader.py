@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.ownership import is_ours
@@ -43,13 +44,18 @@ def leader_request(snapshot: Snapshot) -> LeaderRequest | None:
 
 
 def asks(job: Object) -> bool:
-    """True if a resize in place is in progress, workers are absent, or a lost one is being replaced beside others that
+    """True if a resize in place is in progress, workers are absent, or a lost pod is being replaced beside others that
     may train without it, or with a spare."""
-    status, spec = job.get("status") or {}, job.get("spec")
+    status = job.get("status") or {}
     plan, phase = status.get("plan") or {}, status.get("phase")
     if phase == Phase.RUNNING:
         return "resize" in plan or "absent" in plan
-    policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
-    elastic = isinstance(policy, Mapping) and policy.get("elasticPolicy") is not None
     lost = phase == Phase.RESTARTING and plan and status.get("restartRecords")
-    return bool(lost) and (elastic or "spares" in plan)
+    return bool(lost) and ("spares" in plan or _elastic(job.get("spec")))
+
+
+def _elastic(spec: Any) -> bool:
+    """By a spec that may not be valid."""
+    roles = spec.get("replicaSpecs") if isinstance(spec, Mapping) else None
+    worker = roles.get("worker") if isinstance(roles, Mapping) else None
+    return isinstance(worker, Mapping) and not {"minReplicas", "maxReplicas"}.isdisjoint(worker)

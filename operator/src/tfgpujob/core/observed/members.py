@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from tfgpujob.api import JobSpec, RunPolicy
+from tfgpujob.api import JobSpec, Recovery, RunPolicy
 from tfgpujob.names import ROLES, Role
 
 ReplicaId = tuple[Role, int]
@@ -182,18 +182,13 @@ class Membership:
             held = self.growing
         return frozenset(self.pods) - {*held}
 
-    def least_live(self, spec: JobSpec) -> int:
-        """How many workers must live to wait in their pods for lost ones. With spares pods come for all that are lost,
-        so that any number waits."""
-        return 0 if self.spares else spec.replica_specs.least_workers
-
     def left_over(
         self, live: Collection[ReplicaId], succeeded: Collection[ReplicaId], policy: RunPolicy, *, failed: bool
     ) -> tuple[ReplicaId, ...]:
         """Those of the live that would run on after the job's end: they were to join, or wait for a lost member."""
         gang = {replica for replica in self.required if replica[0] in _GANG}
         lost = any(replica not in live and replica not in succeeded for replica in gang)
-        if failed and lost and (policy.elastic_policy is not None or self.spares):
+        if failed and lost and policy.recovery is Recovery.IN_PLACE:
             gang = set()
         return tuple(replica for replica in sorted(live) if replica[0] in _GANG and replica not in gang)
 

@@ -71,25 +71,23 @@ def share_of_budget(spec: JobSpec, plan: Plan, index: int, left: int) -> int:
     return each + (index < more)
 
 
-def resizes_in_place(spec: JobSpec, plan: Plan) -> bool:
-    """True if the leader of these pods accepts another number of workers. A pod group and Kueue's admission have a
-    fixed number."""
+def changes_in_place(spec: JobSpec, plan: Plan) -> bool:
+    """True if pods of this gang stay when others are replaced, join or leave. A pod group and Kueue's admission have a
+    fixed number of pods, placed together."""
     able = all(recovers_in_place(spec, role, member) for role, member in _members(spec))
-    elastic = spec.elastic or plan.members.spares > 0
-    gang = elastic and spec.traits.resizable and not spec.workers_come_and_go
+    gang = spec.traits.resizable and spec.traits.work is Work.SYNCHRONOUS and not spec.predicts
     return gang and able and not plan.gang and not plan.queue
 
 
 def takes_workers_in(spec: JobSpec, plan: Plan) -> bool:
     """True if the pods that train admit a joining worker."""
-    return resizes_in_place(spec, plan) or spec.workers_come_and_go
+    return changes_in_place(spec, plan) or spec.workers_come_and_go
 
 
-def replaces_lost_workers(spec: JobSpec, plan: Plan) -> bool:
-    """True if a lost worker is replaced beside the others, which may train without it until then, or with a spare."""
-    policy = spec.run_policy
-    waits = policy.elastic_policy is not None or plan.members.spares > 0
-    return waits and policy.restart_scope is not RestartScope.GANG and resizes_in_place(spec, plan)
+def replaces_lost_pods(spec: JobSpec, plan: Plan) -> bool:
+    """True if a lost pod is replaced beside the others. Those of an elastic gang may train without it until then, or
+    with a spare; those of a rigid one wait."""
+    return spec.run_policy.restart_scope is not RestartScope.GANG and changes_in_place(spec, plan)
 
 
 def environment(
@@ -98,15 +96,16 @@ def environment(
     """The variables. `budget`: the restarts left by runPolicy.backoffLimit; without a token no gang agrees. `joins`: it
     joins a gang that is training."""
     gang = spec.traits.work is not Work.OWN_PROGRAM and spec.traits.cluster is not Cluster.NONE
-    replaced = role is not Role.EVALUATOR and replaces_lost_workers(spec, plan)
+    changes = role is not Role.EVALUATOR and changes_in_place(spec, plan)
     least = plan.counts[Role.WORKER] if plan.members.spares else spec.replica_specs.least_workers
+    may_be_fewer = changes and replaces_lost_pods(spec, plan) and (spec.elastic or plan.members.spares > 0)
     return {
         "TFGPU_RECOVERY": str(Recovery.IN_PLACE),
         "TFGPU_RECOVERY_BUDGET": str(max(0, budget)),
         "TFGPU_RECOVERY_LEADER": f"{address.host(*plan.members.chief)}:{names.RECOVERY_PORT}" if gang else None,
         names.RECOVERY_TOKEN: (token or None) if gang else None,
-        names.RECOVERY_RESIZE: "1" if role is not Role.EVALUATOR and resizes_in_place(spec, plan) else None,
-        names.RECOVERY_LEAST: str(least) if replaced else None,
-        names.RECOVERY_SPARES: str(plan.members.spares) if replaced and plan.members.spares else None,
+        names.RECOVERY_RESIZE: "1" if changes else None,
+        names.RECOVERY_LEAST: str(least) if may_be_fewer else None,
+        names.RECOVERY_SPARES: str(plan.members.spares) if may_be_fewer and plan.members.spares else None,
         names.RECOVERY_JOINS: "1" if joins else None,
     }

@@ -14,7 +14,7 @@ from tfgpujob.core.observed.ownership import Ownership, dependent_ownership
 from tfgpujob.core.observed.parsed import allows_host
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Create, Creation, Dependent, Event, Kind, Outcome, Snapshot
-from tfgpujob.core.pods.in_place import resizes_in_place, supervises, takes_workers_in
+from tfgpujob.core.pods.in_place import changes_in_place, supervises, takes_workers_in
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.core.pods.pod import Replica
 from tfgpujob.core.pods.pod_create import PodCreate
@@ -243,14 +243,14 @@ def _replica(ctx: ReconcileContext, replica: ReplicaId) -> Replica:
 
 def _joins_gang(ctx: ReconcileContext, replica: ReplicaId) -> bool:
     """True if it joins a gang that is training."""
-    new = replica in ctx.members.joining and resizes_in_place(ctx.spec, ctx.plan)
+    new = replica in ctx.members.joining and changes_in_place(ctx.spec, ctx.plan)
     return new or _replaces_member(ctx, replica)
 
 
 def _replaces_member(ctx: ReconcileContext, replica: ReplicaId) -> bool:
     """True if it replaces a lost pod (restart/gang.py): the gang continues with it."""
     restarted = replica[0] is Role.WORKER and ctx.observed.restart(replica) > 0
-    return restarted and resizes_in_place(ctx.spec, ctx.plan)
+    return restarted and changes_in_place(ctx.spec, ctx.plan)
 
 
 def _recovery_token(ctx: ReconcileContext) -> str:

@@ -38,7 +38,7 @@ def test_the_pods_of_a_gang_share_leader_token_and_budget() -> None:
     first, second = (environment(world, f"train-worker-{i}") for i in range(2))
     assert first == second
     assert len(first.pop("_TOKEN")) == 32
-    assert first == {"": "InPlace", "_BUDGET": "6", "_LEADER": "train-worker-0.train.ns.svc:8081"}
+    assert first == {"": "InPlace", "_BUDGET": "6", "_LEADER": "train-worker-0.train.ns.svc:8081", "_RESIZE": "1"}
 
 
 def test_a_chief_leads() -> None:
@@ -207,7 +207,7 @@ def counted(world: World) -> tuple[int, int]:
 
 @pytest.mark.parametrize("resumed", [True, False])
 def test_last_words_count_that_come_when_the_next_attempt_is_recorded(resumed: bool) -> None:
-    world = running()
+    world = running(run={"recovery": "InPlace", "restartScope": "Gang"})
     world.grace = timedelta(seconds=20)
     world.tells("train-worker-0", inPlaceRestarts=1)
     if resumed:

@@ -1,11 +1,10 @@
 """Restart a gang after a failure: all replicas, as a new attempt, or only lost workers, beside the others.
 
 It is counted once, however many pods failed together. After a disruption a worker's pod is deleted, evicted, on a lost
-node or with a broken device. If the gang is resized in place the others keep their pods: the leader ends their
-processes and waits for the replacement pod, or starts the next round without it. So only that pod is created again, by
-a persisted restart of the replica (replica.py), and joins. It costs what the restart of the gang would have cost. All
-are restarted for losses that the pods can't wait for: of the leader, which is the chief or worker 0; of workers, if
-fewer than minReplicas are left; during a start, or a resize.
+node or with a broken device. With recovery InPlace the others keep their pods: the leader ends their processes and
+waits for the replacement pod, or starts the next round without it. So only that pod is created again, by a persisted
+restart of the replica (replica.py), and joins. It costs what the restart of the gang would have cost. All are restarted
+for losses that the pods can't wait for: of the leader, which is the chief or worker 0; during a start, or a resize.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tfgpujob.core.membership.changes import grows
 from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.snapshot import Event, Outcome
-from tfgpujob.core.pods.in_place import replaces_lost_workers, resizes_in_place
+from tfgpujob.core.pods.in_place import changes_in_place, replaces_lost_pods
 from tfgpujob.core.policies import finished, start
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods, replace_attempt
 from tfgpujob.core.policies.restart import backoff_limit
@@ -65,7 +64,7 @@ def restart_gang(ctx: ReconcileContext, failure: Failure, *, counted: bool = Fal
 def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
     """True if the others wait in their pods for replacements after these failures."""
     resizing = ctx.members.resize is not None or ctx.members.wanted(ctx.spec) != ctx.members.workers
-    in_place = replaces_lost_workers(ctx.spec, ctx.plan) and not ctx.edited
+    in_place = replaces_lost_pods(ctx.spec, ctx.plan) and not ctx.edited
     if not in_place or resizing or not (ctx.builder.is_true(Condition.RUNNING) or _replaced(ctx)):
         return False
     lost = {failure.replica for failure in found if failure.cause is Cause.DISRUPTION}
@@ -77,7 +76,6 @@ def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
         and all(role is Role.WORKER for role, _ in lost)
         and chief in live
         and not any(ctx.observed.succeeded(replica) for replica in others)
-        and sum(role is Role.WORKER for role, _ in live) >= ctx.members.least_live(ctx.spec)
     )
 
 
@@ -105,7 +103,7 @@ def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | N
 def follows(ctx: ReconcileContext, failure: Failure) -> bool:
     """True if a gang that waited for another pod has given up: that is the counted loss again. Processes that it takes
     down may end with any code; the replacement of a lost pod only gives up with these two."""
-    waited = resizes_in_place(ctx.spec, ctx.plan) and ctx.builder.is_true(Condition.RESTARTING) and bool(_replaced(ctx))
+    waited = changes_in_place(ctx.spec, ctx.plan) and ctx.builder.is_true(Condition.RESTARTING) and bool(_replaced(ctx))
     if not waited or failure.cause is Cause.DISRUPTION or failure.exit_code is None:
         return False
     return ctx.observed.restart(failure.replica) == 0 or failure.exit_code in {PEER_FAILURE, STOPPED}
