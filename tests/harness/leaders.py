@@ -2,9 +2,9 @@
 
 As in the trainer's supervisor (docs/adr/0027), a round with another number of workers starts once all its workers are
 up, and a moment after it was decided. A worker that has left ends with the exit code of a stop, or waits to be deleted.
-If a pod is lost, the others wait in theirs for its replacement (docs/adr/0037). If it has reported its end, or is
-silent for longer than its processes live, they train without it until then, if the pods are configured for it
-(docs/adr/0041, 0042), or with a spare instead (docs/adr/0047).
+If a pod is lost, the leader's too, the others wait in theirs for its replacement (docs/adr/0037, 0061). If another has
+reported its end, or is silent for longer than its processes live, they train without it until then, if the pods are
+configured for it (docs/adr/0041, 0042), or with a spare instead (docs/adr/0047).
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class _Leader:
     """Indexes of workers that the round does without."""
     gone: set[str] = field(default_factory=set)
     """uids of pods of which no process runs any more."""
+    leads: bool = True
+    """False: its pod replaces the leader's, and no round of its own has begun."""
 
 
 class Leaders:
@@ -102,7 +104,8 @@ class Leaders:
         if following is None or known.next:
             return
         members = {index: up[index]["metadata"]["uid"] for index in self._members(leader, up, following)}
-        if following == known.workers and members == (known.members or members):
+        begun = known.members or (members if known.leads else {})
+        if following == known.workers and members == begun:
             return
         known.next, known.chosen = following, frozenset(members.values())
         self._trains(leader, max(known.next, known.workers))
@@ -145,10 +148,13 @@ class Leaders:
         return not missing or (missing <= dispensable and workers - len(missing) >= least)
 
     def _leader(self, leader: Object) -> _Leader:
-        first = len(tf_config(leader)["cluster"]["worker"])
+        first, uid = len(tf_config(leader)["cluster"]["worker"]), leader["metadata"]["uid"]
+        if uid not in self._known and environment(leader, names.RECOVERY_JOINS):
+            trained = (before.members.values() for before in self._known.values())
+            self._known[uid] = _Leader(first, first, chosen=frozenset().union(*trained), leads=False)
         workers = first + _spares(leader)
         begun = _Leader(workers, workers, without=frozenset(range(first, workers)))
-        return self._known.setdefault(leader["metadata"]["uid"], begun)
+        return self._known.setdefault(uid, begun)
 
 
 def _spares(leader: Object) -> int:

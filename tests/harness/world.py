@@ -366,8 +366,8 @@ class World:
         self.kubelet.finish(pod, code if whole or code else PEER_FAILURE)
 
     def _waits(self, pod: Object) -> bool:
-        """Whether its leader waits for another pod in the place of one that is lost, and it with that."""
-        return self._leader_of(pod) is not None and bool(environment(pod, names.RECOVERY_RESIZE))
+        """Whether its gang waits for another pod in the place of one that is lost, and it with that."""
+        return bool(environment(pod, names.RECOVERY_RESIZE))
 
 
 def _deletion_begins(change: Change) -> bool:

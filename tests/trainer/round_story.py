@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import transfer
 from tfgpujob_trainer.supervise.commands import (
+    Brought,
     Command,
     Drain,
     End,
@@ -37,7 +38,7 @@ class KilledError(Exception):
 
 
 State = bytes
-"""State of a training run: for each step, the round in which it was done."""
+"""State of a training run: for each step, which round it was done in, of all that have begun."""
 
 
 @dataclass(eq=False)
@@ -58,6 +59,10 @@ class Pod:
     """It is deleted: once its processes have stopped, it is gone."""
     unheard: float | None = None
     """Its connection is lost; when the leader detected that. It runs until it detects it too, or is deleted."""
+    since: int | None = None
+    """The step that its round has started from, if that was in memory."""
+    alone: bool = False
+    """Its leader is gone: it ends its processes, and looks for the next one."""
 
 
 @dataclass
@@ -75,8 +80,9 @@ class Gang:
     """As the leader knows it, its own pod as well."""
     available: set[str] = field(default_factory=set)
     """Connected, and not told to leave."""
-    inbox: list[tuple[Pod, Command]] = field(default_factory=list)
-    outbox: list[tuple[Pod, str, int, End | None]] = field(default_factory=list)
+    inbox: list[tuple[Pod, Command | None]] = field(default_factory=list)
+    """None: the connection is closed."""
+    outbox: list[tuple[Pod, str, int, End | Brought | None]] = field(default_factory=list)
     sent: list[tuple[Send, bytes]] = field(default_factory=list)
     """Under way to the leader."""
     saved: State = b""
@@ -84,6 +90,8 @@ class Gang:
     """The last whole copy of each member in this round."""
     known: set[State] = field(default_factory=lambda: {b""})
     left_behind: set[State] = field(default_factory=set)
+    just_left: set[State] = field(default_factory=set)
+    """Of those, the ones that this round has left behind."""
     asked_at: float | None = None
     """Since when a copy is awaited."""
     unsent: bool = False
@@ -108,18 +116,32 @@ class Gang:
     full: bool = False
     """No new pod finds a node while failures are possible, and pods that are cut off are not deleted."""
     over: bool = False
+    bereaved_at: float = 0.0
+    """When the leader's pod was lost."""
+    begun: int = 0
+    """Rounds so far, of all leaders."""
+    led: int = 0
+    """Leaders that have replaced another."""
     trouble: float = 1.0
     """How often something fails."""
     resized: float = 0.2
     """How often another number of workers is requested."""
     drained: float = 0.1
     """How often a member's node is drained."""
+    shared: bool = True
+    """Whether what the leader saves outlives its pod."""
+    mortal: bool = False
+    """Whether the leader's pod may be lost."""
     calm: bool = False
     """No more failures and requests."""
 
     @property
     def leader(self) -> Pod:
-        return self.pods[self.rounds.members[0]]
+        return self.pods[self.rounds.leader]
+
+    @property
+    def is_led(self) -> bool:
+        return self.rounds.leader in self.pods
 
     @property
     def members(self) -> list[Pod]:
@@ -146,7 +168,7 @@ class Gang:
         if isinstance(command, Start):
             self.check_start(command)
         self.leader.told.take(command)
-        self.inbox += [(pod, command) for pod in self.connected.values() if pod is not self.leader]
+        self.inbox += [(pod, command) for pod in self.connected.values() if pod.name != self.rounds.leader]
 
     def check_start(self, start: Start) -> None:
         assert not self.running, "two rounds at once"
@@ -164,13 +186,14 @@ class Gang:
             self.replaced += self.bereft
             self.taken += self.rounds.spares > 0 and members != before
         self.last, self.disturbed, self.bereft = start, False, False
+        self.begun += 1
         self.missed.clear()
 
     def end(self, pod: Pod, code: int, *, saved: bool = False) -> None:
         newest = pod.memory.newest()
         step = None if newest is None else newest.step
         pod.runs = pod.drains = pod.hangs = False
-        if pod.unheard is None:
+        if pod.unheard is None and self.connected.get(pod.name) is pod:
             self.outbox.append((pod, "ended", pod.round, End(code, self.chance.random() < 0.9, step, saved)))
         if pod.told_to_stop and self.chance.randrange(2):
             self.lose(pod)
@@ -178,6 +201,9 @@ class Gang:
     def obey(self, pod: Pod) -> None:
         """What its launcher does when it looks what was told."""
         if pod.unheard is not None:
+            return
+        if pod.alone:
+            self.come_back(pod)
             return
         match pod.told.in_round(pod.round):
             case Stop(round_) if round_ == pod.round and pod.runs:
@@ -190,8 +216,8 @@ class Gang:
                 assert all(other.round == round_ for other in self.running), "two rounds at once"
                 assert workers is None or pod.name in _members(start), "a worker too many"
                 pod.memory.keep(step)
-                pod.round, pod.runs = round_, True
-                if pod is self.leader:
+                pod.round, pod.runs, pod.since = round_, True, step
+                if pod.name == self.rounds.leader:
                     self.restore()
 
     def lose(self, pod: Pod) -> None:
@@ -199,8 +225,59 @@ class Gang:
         pod.runs = False
         self.copied.pop(pod.name, None)
         del self.pods[pod.name]
-        if pod.unheard is None:
+        if pod.name == self.rounds.leader:
+            self.bereave()
+        elif pod.unheard is None and self.is_led:
             self.outbox.append((pod, "left", 0, None))
+
+    def bereave(self) -> None:
+        """The leader is gone. What it has sent may still reach some of the others, and then they know."""
+        self.bereaved_at, self.asked_at = self.now, None
+        # Known to nobody now.
+        self.bereft, self.departed = True, set()
+        # In a change of the number the operator restarts all.
+        self.over |= self.rounds.wanted != self.rounds.workers
+        others = [pod for pod in self.pods.values() if pod.unheard is None and not pod.alone]
+        unsent = [pod for pod in others if self.chance.randrange(2)]
+        self.inbox = [told for told in self.inbox if told[0] not in unsent]
+        told = [command for _, command in self.inbox] + [pod.told.in_round(pod.round) for pod in others]
+        rounds = {pod.round for pod in others} | {command.round for command in told if isinstance(command, Start)}
+        if self.last.round not in rounds:
+            # The last round was known to its leader only, and has done no step.
+            self.left_behind -= self.just_left
+        self.inbox += [(pod, None) for pod in others]
+        self.connected, self.available, self.outbox, self.sent = {}, set(), [], []
+        for pod in self.pods.values():
+            pod.unheard = None if pod.unheard is None else min(pod.unheard, self.now)
+        if not self.shared:
+            self.saved = b""
+
+    def come_back(self, pod: Pod) -> None:
+        """What a member without a leader does, a piece at a time: end its processes, and find the next leader."""
+        start = pod.told.in_round(pod.round)
+        if isinstance(start, Start) and start.round > pod.round:
+            # It had been told before.
+            pod.memory.keep(start.step)
+            pod.round, pod.since = start.round, start.step
+        elif pod.runs:
+            self.end(pod, PEER)
+        elif self.is_led and pod.name in self.pods:
+            newest = pod.memory.newest()
+            brought = Brought(pod.round, None if newest is None else newest.step, pod.since)
+            pod.alone, pod.told = False, MemberState(pod.name, NAMING, joins=True)
+            self.outbox.append((pod, "back", 0, brought))
+
+    def succeed(self, name: str) -> None:
+        """A pod is created in the place of the leader's."""
+        self.led += 1
+        self.pods[name] = pod = Pod(name, MemberState(name, NAMING), -1, runs=False)
+        before = self.rounds
+        names = NAMING.of(before.workers)
+        self.missed = dict.fromkeys(names[1:], self.now)
+        self.rounds = Rounds(names, before.budget, NAMING, before.workers, before.least, before.spares, before.term + 1)
+        self.connected, self.available = {name: pod}, {name}
+        self.disturbed, self.bereft, self.last = False, True, Start(-1, None, before.workers, -1)
+        self.tell(self.rounds.take_over(self.now))
 
     def cut_off(self, pod: Pod) -> None:
         """The pod can't be heard any more. What it has is lost, though it may run for a while."""
@@ -215,9 +292,10 @@ class Gang:
         state = max(state, self.saved, key=len)
         assert state in self.known, "a state that nobody had"
         assert state not in self.left_behind, "a state that was left behind"
-        held = [len(copied) for copied in self.copied.values()]
+        held = [len(copied) for name, copied in self.copied.items() if name in self.rounds.members]
         assert self.unsent or len(state) >= max(held, default=0), "a step that somebody holds is done again"
-        self.left_behind |= {one for one in self.known if not state.startswith(one)}
+        self.just_left = {one for one in self.known if not state.startswith(one)} - self.left_behind
+        self.left_behind |= self.just_left
         for pod in self.members:
             pod.state = state
         self.copied.clear()
@@ -238,7 +316,7 @@ class Gang:
         following = next((other.state for other in members if len(other.state) > len(pod.state)), None)
         if following is None and self.stop_at is None and any(other.drains for other in members):
             self.stop_at = len(pod.state) + 1
-        pod.state = state = following or pod.state + bytes([round_])
+        pod.state = state = following or pod.state + bytes([self.begun % 256])
         self.known.add(state)
         match self.chance.randrange(8):
             case 0 if self.fails():
@@ -248,7 +326,7 @@ class Gang:
             case 1 | 2 | 3 | 4 | 5:
                 pod.memory.write(len(state), [state])
                 self.copied[pod.name] = state
-            case 6 if pod is self.leader:
+            case 6 if pod.name == self.rounds.leader:
                 self.saved = state
 
     def stop(self, pod: Pod) -> None:
@@ -259,13 +337,15 @@ class Gang:
         if pod.told_to_stop and self.chance.randrange(8) == 0:
             self.lose(pod)
         elif self.saved != pod.state:
-            if pod is self.leader and all(len(other.state) == self.stop_at for other in self.members):
+            if pod.name == self.rounds.leader and all(len(other.state) == self.stop_at for other in self.members):
                 self.saved = pod.state
         else:
             fails = 1 if self.calm else self.chance.randrange(16)
             if fails == 0:
                 pod.hangs = True
             else:
+                pod.memory.write(len(pod.state), [pod.state])
+                self.copied[pod.name] = pod.state
                 self.end(pod, *((KILLED,) if fails == 2 else (STOPPED,)), saved=fails != 2 and not pod.told_to_stop)
 
     def fails(self) -> bool:
@@ -301,6 +381,11 @@ class Gang:
         for pod in self.pods.values():
             if pod.unheard is not None and self.now - pod.unheard > NOTICES_SECONDS:
                 pod.runs = False
+        if self.inbox and self.now - self.bereaved_at > NOTICES_SECONDS:
+            for pod in {pod for pod, command in self.inbox if command is None}:
+                self.notice(pod)
+        if not self.is_led:
+            return
         waiting = self.rounds._sending
         self.tell(self.rounds.waited(self.now))
         self.unsent |= waiting is not None and self.rounds._sending != waiting
@@ -321,14 +406,15 @@ class Gang:
     def hear(self) -> None:
         """What a pod has said reaches the leader."""
         pod, what, round_, end = self.outbox.pop(0)
-        if what == "joined":
+        if what in ("joined", "back"):
             self.available.add(pod.name)
             self.departed.discard(pod.name)
             self.missed.pop(pod.name, None)
             last = self.rounds_told
             self.bereft |= pod.name in self.rounds.members
             self.connected.pop(pod.name, None)
-            self.tell(self.rounds.joined(pod.name, self.now, joins=True))
+            brought = end if isinstance(end, Brought) else Brought()
+            self.tell(self.rounds.joined(pod.name, self.now, joins=True, brought=brought))
             if (now := self.rounds_told) is not None and (now is not last or not isinstance(last, Start)):
                 self.inbox.append((pod, now))
             self.connected[pod.name] = pod
@@ -346,7 +432,7 @@ class Gang:
                     self.missed[pod.name] = self.now
                 self.tell(self.rounds.left(pod.name, self.now), why=why)
         else:
-            assert end is not None
+            assert isinstance(end, End)
             self.disturbed |= not end.saved and not end.leaves
             if end.leaves and round_ == self.rounds.round and pod.name in self.rounds.members:
                 self.bereft = True
@@ -364,11 +450,21 @@ class Gang:
         _, command = self.inbox.pop(at)
         if self.pods.get(pod.name) is not pod:
             return
+        if command is None:
+            self.notice(pod)
+            return
         pod.told.take(command)
-        if isinstance(command, Send) and command.member == pod.name:
+        if isinstance(command, Send) and command.member == pod.name and self.connected.get(pod.name) is pod:
             told = io.BytesIO()
             transfer.send({}, command.step, pod.memory, told.write)
             self.sent.append((command, told.getvalue()))
+
+    def notice(self, pod: Pod) -> None:
+        """It knows that its leader is gone."""
+        self.inbox = [(other, command) for other, command in self.inbox if other is not pod]
+        pod.alone, pod.drains = not isinstance(pod.told.last, GiveUp | Leave), False
+        if pod.told_to_stop and self.pods.get(pod.name) is pod:
+            self.lose(pod)
 
     def operate(self) -> None:
         """What the operator does: asks, creates what is missing, deletes what the leader no longer has."""
@@ -396,15 +492,22 @@ class Gang:
         for name in sorted(set(self.pods) - wanted - set(rounds.members)):
             self.lose(self.pods[name])
             return
+        self.strike()
+
+    def strike(self) -> None:
+        """What happens to pods."""
         waiting = [pod for pod in self.pods.values() if not pod.told.takes_part]
-        if waiting and not self.calm and self.chance.randrange(3) == 0:
+        begins = any(isinstance(command, Start) for _, command in self.inbox)
+        if self.mortal and not self.calm and begins and self.chance.randrange(2):
+            self.lose(self.leader)
+        elif waiting and not self.calm and self.chance.randrange(3) == 0:
             self.lose(self.chance.choice(waiting))
         elif not self.calm and len(self.members) > 1:
-            pod = self.chance.choice(self.members[1:])
+            pod = self.chance.choice(self.members if self.mortal else self.members[1:])
             if self.chance.random() < self.drained and pod.runs and pod.unheard is None:
                 pod.told_to_stop = pod.drains = True
             elif self.chance.randrange(30) == 0 and self.trouble and pod.unheard is None:
-                self.chance.choice([self.lose, self.cut_off])(pod)
+                self.chance.choice([self.lose, self.lose if pod.name == self.rounds.leader else self.cut_off])(pod)
 
     def step(self) -> None:
         self.now += self.chance.random() / 2
@@ -412,7 +515,7 @@ class Gang:
             case 0 if self.running and self.fails():
                 pod = self.chance.choice(self.running)
                 self.end(pod, self.chance.choice([KILLED, PEER] * 12 + [RAISED]))
-            case 1 | 2:
+            case 1 | 2 if self.pods:
                 self.obey(self.chance.choice(list(self.pods.values())))
             case 3 | 4 if self.inbox:
                 self.reach()
@@ -422,8 +525,10 @@ class Gang:
                 self.arrive()
             case 7:
                 self.tell_time()
-            case 8 if self.rounds.naming is not None and not self.over:
+            case 8 if self.rounds.naming is not None and not self.over and self.is_led:
                 self.operate()
+            case 8 if not self.over and not self.is_led and (self.calm or not self.full):
+                self.succeed(self.rounds.leader)
             case _:
                 self.train()
 

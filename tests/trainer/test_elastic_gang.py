@@ -135,18 +135,18 @@ def test_the_others_train_on_without_a_pod_that_is_silent_and_its_own_processes_
     monkeypatch.setattr(rounds_module, "SILENT_SECONDS", 0.5)
     leader = Leader(list(Naming().of(3)), budget=3, token="secret", host="127.0.0.1", naming=Naming(), least=1)
     stays, network = elastic_member(leader, 2), Network(leader.port)
-    silent = Follower("worker-1", ("127.0.0.1", network.port), "secret", naming=Naming(), dispensable=True)
+    silent = Follower("worker-1", ("127.0.0.1", network.port), "secret", naming=Naming(), restart=0)
     until(lambda: leader._rounds.here == 3 and silent._connection is not None)
     network.cut()
     until(lambda: stays.command(0) == leader.command(0) == Stop(0))
-    until(lambda: silent.command(0) == GiveUp("the leader has left", at_once=True))
+    until(lambda: silent.command(0) == Stop(0))
     for member in (stays, leader):
         member.ended(0, PEER)
     until(lambda: stays.command(0) == leader.command(0) == Start(1, None, 3, 1, (1,)))
 
 
 def test_who_joins_does_not_look_for_the_leader_for_ever(monkeypatch):
-    monkeypatch.setattr(follower_module, "_JOIN_SECONDS", 0.2)
+    monkeypatch.setattr(follower_module, "_LEADER_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         address = nobody.getsockname()
     joins = Follower("worker-1", address, "secret", naming=Naming(), joins=True)
@@ -177,8 +177,8 @@ def test_only_members_that_there_can_be_are_heard(elastic, name):
         assert stranger.recv(1) == b""
 
 
-@pytest.mark.parametrize(("least", "at_once"), [({"TFGPU_RECOVERY_LEAST": "1"}, True), ({}, False)])
-def test_who_ends_with_its_connection_follows_from_the_environment(elastic, least, at_once):
+@pytest.mark.parametrize("least", [{"TFGPU_RECOVERY_LEAST": "1"}, {}])
+def test_a_member_whose_network_is_cut_ends_its_processes(elastic, least):
     network = Network(elastic.port)
     hosts = {"worker": ["job-worker-0.job.ns.svc:2222", "job-worker-1.job.ns.svc:2222"]}
     told = {
@@ -193,4 +193,4 @@ def test_who_ends_with_its_connection_follows_from_the_environment(elastic, leas
     assert isinstance(follower, Follower)
     until(lambda: elastic.gang()["here"] == 2 and follower._connection is not None)
     network.cut()
-    until(lambda: follower.command(0) == GiveUp("the leader has left", at_once=at_once))
+    until(lambda: follower.command(0) == Stop(0))

@@ -30,8 +30,8 @@ def leader():
     return Leader(["worker-0", "worker-1"], budget=3, token="secret", host="127.0.0.1")
 
 
-def follow(leader: Leader, token: str = "secret", *, dispensable: bool = False) -> Follower:
-    return Follower("worker-1", ("127.0.0.1", leader.port), token, dispensable=dispensable)
+def follow(leader: Leader, token: str = "secret") -> Follower:
+    return Follower("worker-1", ("127.0.0.1", leader.port), token)
 
 
 def joined(leader: Leader) -> Follower:
@@ -191,10 +191,9 @@ def environment(index: int, **more: str):
     )
 
 
-@pytest.mark.parametrize("dispensable", [False, True])
-def test_a_leader_that_ends_leaves_the_processes_of_the_others_alone(leader, dispensable):
+def test_a_leader_that_ends_leaves_the_processes_of_the_others_alone(leader):
     """As at the end of the training: they may not be through yet."""
-    follower = follow(leader, dispensable=dispensable)
+    follower = follow(leader)
     until(lambda: follower._connection is not None)
     leader._connections["worker-1"].shutdown(socket.SHUT_RDWR)
     until(lambda: follower.command(0) == GiveUp("the leader has left"))

@@ -194,13 +194,6 @@ def test_who_joins_starts_nothing_before_its_first_round():
     assert (never.code, never.in_place_restarts, len(rounds)) == (160, 0, 1)
 
 
-def test_whoever_the_others_train_on_without_ends_its_processes_at_once():
-    process: Any = Process("worker-1", code=None)
-    silent = GiveUp("the leader has left", at_once=True)
-    end, _ = launcher.run(lambda _: [process], Told(silent, silent))
-    assert (end.code, process.killed) == (160, True)
-
-
 @pytest.mark.parametrize(("progressed", "rounds"), [(True, [0, 0]), (False, [])])
 def test_a_pod_leaves_its_memory_behind_while_its_process_waits_for_one_that_is_lost(progressed, rounds):
     """And again at its end, if there is more. Not what a round began with that has done no step."""

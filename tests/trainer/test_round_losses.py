@@ -38,7 +38,6 @@ def test_another_pod_tells_that_the_one_before_is_gone():
     assert rounds.ended("worker-1", 0, End(PEER, True, 9), 0.0) is None, "too late"
     assert rounds.ended("worker-0", 0, End(PEER, True, 5), 0.0) == Start(1, 5, 2, 1)
     assert isinstance(rounds.joined("worker-1", 0.0), GiveUp), "one that has lost its connection is none"
-    assert isinstance(resizable(2).joined("worker-0", 0.0, joins=True), GiveUp)
 
 
 def test_a_pod_that_is_told_to_stop_stops_all_after_the_same_step():

@@ -40,6 +40,6 @@ def _replaces(kind: str, gang: Object, pod: str, how: str) -> Scenario:
 LOST_PODS = tuple(
     _replaces(kind, gang, pod, how)
     for kind, gang in (("a_rigid", _rigid(WORKERS)), ("an_elastic", elastic(WORKERS)))
-    for pod in ("train-worker-1",)
+    for pod in ("train-worker-0", "train-worker-1")
     for how in ("deleted", "vanished", "evicted")
 )

@@ -132,7 +132,7 @@ def _run(
     if memory is not None and settings.output.store is None:
         owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart)
         left = LastCopies(Path(settings.output.directory), owner, memory, say)
-        if env.is_chief:
+        if env.is_chief and not env.joins:
             left.take()
     warm = WarmProcess(environments[0], say) if env.joins else None
     # The gang must not stop for a pod that can't continue at once.

@@ -32,7 +32,7 @@ from tfgpujob.core.observed.snapshot import Kind, Snapshot
 
 @pytest.mark.parametrize("gang", [elastic_gang, rigid_gang])
 @pytest.mark.parametrize("how", ["deleted", "evicted", "deleting", "preempted"])
-@pytest.mark.parametrize("index", [1, 2])
+@pytest.mark.parametrize("index", [0, 1])
 def test_only_the_pod_that_is_lost_is_created_anew(gang: Callable[[], World], how: str, index: int) -> None:
     world = gang()
     before, lost = uids(world), f"train-worker-{index}"
@@ -68,6 +68,19 @@ def test_it_knows_all_the_others_and_waits_for_their_addresses() -> None:
     assert (env["TFGPU_REPLICA_RESTART"], env["TFGPU_ATTEMPT"]) == ("1", "1")
     assert env["TFGPU_RECOVERY_LEADER"].startswith("train-chief-0.")
     assert len(json.loads(env["TF_CONFIG"])["cluster"]["worker"]) == 3
+
+
+def test_a_chief_is_replaced_too_and_waits_for_no_address() -> None:
+    world = elastic_gang(chief=1)
+    before = uids(world)
+    deleted(world, "train-chief-0")
+    world.ready()
+    now = uids(world)
+    assert [name for name in now if now[name] != before[name]] == ["train-chief-0"]
+    env = environment(world, "train-chief-0")
+    assert (env["TFGPU_REPLICA_RESTART"], env[names.RECOVERY_JOINS]) == ("1", "1")
+    assert "initContainers" not in world.pod("train-chief-0")["spec"]
+    assert (world.phase, world.attempts(), world.status["disruptions"]) == ("Running", {"1"}, 1)
 
 
 def test_several_that_are_lost_together_are_counted_once_and_one_lost_meanwhile_again() -> None:
@@ -162,12 +175,12 @@ def test_a_pod_that_looks_for_room_does_not_take_the_place_of_the_lost_one() -> 
 @pytest.mark.parametrize(
     ("lost", "parts"),
     [
-        (workers(0), {}),
-        (["train-chief-0"], {"chief": 1}),
+        (workers(0, 1, 2), {}),
+        (["train-chief-0", *workers(0, 1, 2)], {"chief": 1}),
         (workers(1), {"run": {"recovery": "Pods"}}),
         (workers(1), {"run": {"restartScope": "Gang"}}),
     ],
-    ids=["leader", "chief", "no recovery in place", "scope Gang"],
+    ids=["all", "all and the chief", "no recovery in place", "scope Gang"],
 )
 def test_what_restarts_the_gang_all_the_same(lost: list[str], parts: dict[str, Any]) -> None:
     world = elastic_gang(**parts)

@@ -183,12 +183,24 @@ def test_a_loss_before_the_spare_has_come_is_made_up_for_by_whoever_comes_first(
     assert (world.attempts(), world.status["disruptions"]) == ({"1"}, 1)
 
 
-def test_the_loss_of_the_leader_begins_anew_with_the_last_as_spares() -> None:
+def test_the_leader_is_replaced_and_the_spare_stays_spare() -> None:
     world = training()
     deleted(world, "train-worker-1")
     says(world, 1)
     deleted(world, "train-worker-0")
     world.advance(seconds=5)
+    world.ready()
+    says(world, 1)
+    assert (world.attempts(), world.pods, plan(world)) == ({"1"}, workers(0, 1, 2), (2, 1, [1]))
+    assert environment(world, "train-worker-0")[names.RECOVERY_JOINS] == "1"
+
+
+def test_a_next_attempt_has_the_last_as_spares() -> None:
+    world = training(run={"backoffLimit": 6})
+    deleted(world, "train-worker-1")
+    says(world, 1)
+    world.exits("train-worker-0", 137)
+    world.advance(minutes=1)
     assert (world.attempts(), world.pods, plan(world)) == ({"2"}, workers(0, 1), (2, 1, [2]))
     assert names.RECOVERY_JOINS not in environment(world, "train-worker-1")
 

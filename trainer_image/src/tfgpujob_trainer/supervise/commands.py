@@ -32,6 +32,23 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class Brought:
+    """What a member that has lost its leader brings to the next: its last round, and its in-memory checkpoint."""
+
+    round: int = -1
+    """-1: it was in none."""
+    step: int | None = None
+    since: int | None = None
+    """The step that the round has started from, if that was in memory."""
+
+    def accepts(self, other: Brought) -> bool:
+        """True if this round, or what it has started from, is the one of the other's in-memory checkpoint."""
+        if other.step is None or other.round == self.round:
+            return other.step is not None
+        return other.round == self.round - 1 and self.since is not None and other.step <= self.since
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """To all members: let the processes of this round stop after a step and save, and report their end."""
 
@@ -61,7 +78,8 @@ class Start:
 
     A member that is not one of `workers` workers, or whose index is in `without`, leaves, or waits if it has not joined
     yet; if `workers` is None the members stay the same. `resizes` counts the rounds so far that changed the number of
-    workers or replaced a lost pod; the others followed a failure.
+    workers or replaced a lost pod; the others followed a failure. `leader` is how often the leader's pod was replaced:
+    a member that has obeyed a leader obeys no earlier one.
     """
 
     round: int
@@ -69,6 +87,7 @@ class Start:
     workers: int | None = None
     resizes: int = 0
     without: tuple[int, ...] = ()
+    leader: int = 0
 
     @property
     def restarts(self) -> int:
@@ -88,8 +107,6 @@ class GiveUp:
     """To all members: end with the exit codes of your processes."""
 
     reason: str
-    at_once: bool = False
-    """Running processes are ended."""
 
 
 Command = Drain | Stop | Send | Start | Leave | GiveUp

@@ -94,8 +94,7 @@ def member(
             naming,
             joins=env.joins,
             ready=ready,
-            dispensable=recovery.least is not None,
-            patient=recovery.spares > 0,
+            restart=env.replica_restart if naming is not None else None,
         )
     if naming is not None:
         try:
@@ -115,6 +114,7 @@ def member(
             naming=naming,
             least=recovery.least,
             spares=recovery.spares if naming is not None else 0,
+            term=env.replica_restart if env.joins else None,
         )
     except OSError as error:
         return _cannot_listen(port, error)

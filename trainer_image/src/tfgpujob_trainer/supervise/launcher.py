@@ -127,8 +127,9 @@ class _Launcher:
         match self._member.command(self.current.round):
             case Stop(round_) if round_ == self.current.round:
                 self._end_all()
-            case GiveUp(at_once=at_once):
-                self._on_give_up(at_once=at_once)
+            case GiveUp() if not self._left_behind:
+                # They may wait for a lost peer for longer than the pod has left to live.
+                self._leave_memory()
             case Drain(round_) if round_ == self.current.round and not self._draining:
                 self._draining = True
                 for process in self.running:
@@ -169,14 +170,6 @@ class _Launcher:
             time.sleep(_ANSWER_SECONDS)
         self._leave_memory()
         return False
-
-    def _on_give_up(self, *, at_once: bool) -> None:
-        """Handle GiveUp while processes run."""
-        if at_once:
-            self._end_all()
-        # They may wait for a lost peer for longer than the pod has left to live.
-        if not self._left_behind:
-            self._leave_memory()
 
     def _leave_memory(self) -> None:
         """Not after a round that failed without a step, because the state that it started from may be the cause. Nor by

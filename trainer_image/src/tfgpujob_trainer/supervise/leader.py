@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import IO, Any
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
@@ -38,22 +39,28 @@ class Leader(Listener):
         naming: Naming | None = None,
         least: int | None = None,
         spares: int = 0,
+        term: int | None = None,
         outside: bool = False,
     ) -> None:
         """`members` begins with the leader's name. With `naming` the number of workers may change: at least `least`
-        continue when others have left, and there are `spares` besides the members.
+        continue when others have left, and there are `spares` besides the members. With a `term` its pod has replaced
+        the leader's that often; then the spares are among the members.
 
         Raises OSError if the port is in use.
         """
-        workers = 0 if naming is None else len(members) - len(naming.chiefs) + spares
-        self._rounds = Rounds(members, budget, naming, workers, least, spares, outside=outside)
+        more = spares if term is None else 0
+        workers = 0 if naming is None else len(members) - len(naming.chiefs) + more
+        self._rounds = Rounds(members, budget, naming, workers, least, spares, term or 0, outside=outside)
         self._own = members[0]
         self._memory, self._naming = memory, naming
         self._lock = threading.Lock()
         self._told = MemberState(self._own, naming)
         self._connections: dict[str, socket.socket] = {}
         """By member, the newest."""
-        self._take(self._rounds.joined(self._own, time.monotonic()))
+        self._restarts: dict[str, int] = {}
+        """How often the pod of a member that has connected was replaced."""
+        begin = self._rounds.take_over if term is not None else partial(self._rounds.joined, self._own)
+        self._take(begin(time.monotonic()))
         if len(members) > 1 or naming is not None:
             self.listen(token, port=port, host=host, members=len(members))
 
@@ -105,10 +112,16 @@ class Leader(Listener):
                 connection.sendall(messages.of_command(command))
 
     def knows(self, member: str, hello: Mapping[str, Any]) -> bool:
-        """A member that would join a gang of fixed size is ignored."""
+        """True unless it would join a gang of fixed size, has obeyed a later leader, or was replaced itself."""
         if self._naming is None:
             return not hello.get("joins")
-        return member in self._naming.of(MAX_WORKERS)
+        restart, leader = int(hello.get("restart", 0)), int(hello.get("leader", 0))
+        with self._lock:
+            replaced = restart < self._restarts.get(member, 0)
+            if member not in self._naming.of(MAX_WORKERS) or leader > self._rounds.term or replaced:
+                return False
+            self._restarts[member] = restart
+        return True
 
     def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
         """Read a member's messages until it leaves."""
@@ -117,7 +130,8 @@ class Leader(Listener):
             # Commands to another pod of this name don't concern this one, whose round comes later.
             self._connections.pop(member, None)
             last = self._told.last
-            self._take(self._rounds.joined(member, time.monotonic(), joins=joins))
+            brought = messages.brought(hello)
+            self._take(self._rounds.joined(member, time.monotonic(), joins=joins, brought=brought))
             # The last command is new to it, but a member that joins is not in the round that has started.
             news = self._told.last is not last or not (joins and isinstance(last, Start))
             if self._told.last is not None and news:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import socket
+from collections.abc import Mapping
 from typing import IO, Any
 
 from tfgpujob_trainer.contract.resize import MAX_WORKERS
-from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Send, Start, Stop
+from tfgpujob_trainer.supervise.commands import Brought, Command, Drain, End, GiveUp, Send, Start, Stop
 
 LINE_BYTES = 4096
 """Longest line that is read. A token has 64 characters."""
@@ -60,6 +61,11 @@ def end(told: dict[str, Any]) -> End:
     step = told.get("in_memory")
     saved = bool(told.get("saved", False))
     return End(int(told["code"]), bool(told["progressed"]), None if step is None else int(step), saved)
+
+
+def brought(hello: Mapping[str, Any]) -> Brought:
+    """What the first line of a member says that it brings."""
+    return Brought(**hello.get("brought", {}))
 
 
 def of_command(command: Command) -> bytes:

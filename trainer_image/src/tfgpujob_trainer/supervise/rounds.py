@@ -17,11 +17,15 @@ are ended, the newest in-memory checkpoint is used, and the next round still has
 that is gone again leaves the number as it is. A member of the running round that is lost during a change ends the
 attempt, because it is unknown whether its processes have ended.
 
-Otherwise, if the number of workers may change, the gang waits for the replacement of a lost worker's pod. Kubernetes
-creates a pod of the same name only when the old one is gone with all its processes. So the next round starts once the
-new pod has connected, and costs no restart. The operator decides whether there will be one; if not, it ends the pods.
-When a pod is asked to stop, all processes stop after the same step, as in a drain. The leader's own pod and a chief's
-can't be replaced.
+Otherwise the gang waits for the replacement of a lost pod. Kubernetes creates a pod of the same name only when the old
+one is gone with all its processes. So the next round starts once the new pod has connected, and costs no restart. The
+operator decides whether there will be one; if not, it ends the pods. When a pod is asked to stop, all processes stop
+after the same step, as in a drain.
+
+The leader's pod is replaced like any other. Its name is the same, so the API server decides who leads, and the number
+of replacements orders the leaders. The new one knows nothing of the gang: to it all members are lost. Each survivor has
+ended its processes when it connects, and brings its round and the step of its in-memory checkpoint. Only those count
+that belong to the newest round, or that it has started from: any other may have been abandoned.
 
 A pod that has reported the end of its processes before it left, as on a drain, an eviction or a preemption, has none
 any more. The others then train without it, if they are at least `least`, and admit its replacement like any joining
@@ -39,7 +43,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tfgpujob_trainer.contract.exits import ExitCode
-from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Naming, Send, Start, Stop
+from tfgpujob_trainer.supervise.commands import Brought, Command, Drain, End, GiveUp, Naming, Send, Start, Stop
 
 PATIENCE_SECONDS = 30.0
 """How long the members may take to end their processes before the leader gives up."""
@@ -51,6 +55,7 @@ its loss: each receives something at least every 5 s until both receive nothing,
 20 s ago.
 """
 _LOOP = "a second failure without a step in between"
+_NOTHING = Brought()
 
 
 @dataclass(slots=True)
@@ -69,6 +74,8 @@ class Rounds:
     """The fewest workers that continue when others have left; None: all are needed."""
     spares: int = 0
     """How many of the `workers` a round leaves out."""
+    term: int = 0
+    """How often the leader's pod was replaced."""
     outside: bool = False
     """Its processes depend on others than the members, as a chief does on parameter servers: it can't restart before
     those have, which the operator coordinates."""
@@ -98,6 +105,10 @@ class Rounds:
     _sending: Send | None = None
     _heard: float = 0.0
     """When data of a checkpoint last arrived."""
+    _brought: dict[str, Brought] = field(default_factory=dict)
+    """By member of this round that is back after its connection was lost."""
+    _newest: Brought = field(default_factory=lambda: Brought(0))
+    """The newest round that is known."""
 
     def __post_init__(self) -> None:
         self.wanted = self.workers
@@ -114,11 +125,23 @@ class Rounds:
         assert self.naming is not None
         return tuple(i for i, name in enumerate(self.naming.workers(self.workers)) if name not in self.members)
 
-    def joined(self, member: str, now: float, *, joins: bool = False) -> Command | None:
+    @property
+    def leader(self) -> str:
+        """The member in whose pod these rules are applied. It is in each round."""
+        return self.members[0]
+
+    def take_over(self, now: float) -> Command | None:
+        """This leader's pod replaces the previous one: nothing is known of the round that the members were in."""
+        self.round = self.resizes = -1
+        self._newest = Brought()
+        self._lost = dict.fromkeys(self.members, now)
+        return self.joined(self.leader, now, joins=True)
+
+    def joined(self, member: str, now: float, *, joins: bool = False, brought: Brought = _NOTHING) -> Command | None:
         """A member has connected; the previous process of a restarted pod can't be part of this attempt's rounds.
 
-        A member that `joins` takes part in a later round, as an additional worker or as the replacement of a lost one
-        of its name.
+        A member that `joins` takes part in a later round: as an additional worker, as the replacement of a lost one of
+        its name, or again, after its connection was lost and its processes have ended.
         """
         if self.given_up is not None:
             return self.given_up
@@ -127,10 +150,11 @@ class Rounds:
         command = None
         # A joining member is not in the running round: if the previous pod never connected, its part is missing.
         if member in self.members and (joins or member in self._lost.keys() | self._here):
-            if not joins or not self._replaceable(member):
+            if not joins or not self._replaceable:
                 return self._give_up(f"{member} has come a second time")
             # This also reports the loss of the previous pod, unless its connection was already lost.
             command = self._lose(member, now) if member in self._here else None
+            self._take_in(member, brought)
         self._here.add(member)
         self._leaving.discard(member)
         self._silent.discard(member)
@@ -141,7 +165,7 @@ class Rounds:
         if member not in self.members or self.given_up is not None:
             self._here.discard(member)
             return self.given_up
-        return self._lose(member, now) if self._replaceable(member) else self._give_up(f"{member} has left")
+        return self._lose(member, now) if self._replaceable else self._give_up(f"{member} has left")
 
     def resize(self, wanted: int) -> Command | None:
         """From now on this many workers are wanted."""
@@ -218,18 +242,19 @@ class Rounds:
         ended = {name for name, end in self._ends.items() if not end.leaves}
         return set(self.members) - self._lost.keys() - ended - self._dispensable()
 
-    def _replaceable(self, member: str) -> bool:
-        """True if the next round may wait for a replacement of this pod."""
+    @property
+    def _replaceable(self) -> bool:
+        """True if the next round may wait for the replacement of a lost pod."""
         come = self._here | self._lost.keys()
         if self.naming is None or self.wanted != self.workers or not set(self.members) <= come:
             return False
-        worker = member in self.naming.workers(self.workers) and member != self.members[0]
-        return worker and all(end.code != ExitCode.DONE for end in self._ends.values())
+        return all(end.code != ExitCode.DONE for end in self._ends.values())
 
     def _lose(self, member: str, now: float) -> Command | None:
         """A lost pod's in-memory checkpoint is gone."""
         end = self._ends.pop(member, None)
         self._in_memory.pop(member, None)
+        self._brought.pop(member, None)
         self._here.discard(member)
         self._lost[member] = now
         if self._sending is not None and self._sending.member == member:
@@ -237,6 +262,16 @@ class Rounds:
         if self._stopping_since is None and self._at_work() and not (end is not None and end.leaves):
             return self._stop(now)
         return self._advance(now)
+
+    def _take_in(self, member: str, brought: Brought) -> None:
+        """A lost member has come back. What is newer than its round has started from may be out of date."""
+        self._brought[member] = brought
+        if brought.round > self._newest.round:
+            self._newest, self._sending = brought, None
+            self._in_memory.clear()
+        for name, its in self._brought.items():
+            if its.step is not None and self._newest.accepts(its):
+                self._in_memory[name] = its.step
 
     def _dispensable(self) -> set[str]:
         """Members without running processes, and without which the others may train."""
@@ -251,7 +286,7 @@ class Rounds:
         if self.naming is None:
             return (self.workers, self.members) if set(self.members) <= here else None
         for workers in (self.wanted, self.workers):
-            come = tuple(name for name in self.naming.of(workers) if name in here)
+            come = tuple(name for name in self.naming.of(workers) if name in here) if self.leader in here else ()
             gone = set(self.naming.of(workers)) - set(come)
             members = self._chosen(come, len(self.naming.chiefs) + workers - self.spares)
             enough = len(members) - len(self.naming.chiefs) >= (self.least or 0)
@@ -260,8 +295,13 @@ class Rounds:
         return None
 
     def _chosen(self, come: Sequence[str], count: int) -> tuple[str, ...]:
-        """`count` of the connected ones: those that already take part, then those with the lowest indexes."""
-        chosen = set(sorted(come, key=lambda name: name not in self.members)[:count])
+        """`count` of the connected ones: the leader, those that already take part, then the lowest indexes."""
+
+        def rank(name: str) -> tuple[bool, bool]:
+            new = name in self._brought and self._brought[name].round < self._newest.round
+            return name != self.leader, new or name not in self.members
+
+        chosen = set(sorted(come, key=rank)[:count])
         return tuple(name for name in come if name in chosen)
 
     def _drain(self) -> Drain | None:
@@ -282,7 +322,7 @@ class Rounds:
         all_saved = all(name in self._ends and self._ends[name].saved for name in self.members)
         # Others may report that they have stopped before the pod that was asked to stop does.
         stopped = end.saved and (self._draining or (self.naming is not None and not all_saved))
-        stopped = stopped or (end.leaves and self._replaceable(member))
+        stopped = stopped or (end.leaves and self._replaceable)
         done = [name for name, other in self._ends.items() if other.code == ExitCode.DONE]
         missing = set(self.members) - self._here - self._lost.keys()
         looped = self._stopping_since is None and self._looped
@@ -332,7 +372,7 @@ class Rounds:
 
     def _next(self, now: float) -> Send | Start | None:
         own = self._in_memory.get(self.members[0])
-        drained = all(end.saved for end in self._ends.values() if not end.leaves)
+        drained = bool(self._ends) and all(end.saved for end in self._ends.values() if not end.leaves)
         member, newest = max(self._in_memory.items(), key=lambda item: item[1], default=("", None))
         # After a drain nothing is newer than what is in storage.
         if newest is not None and (own is None or newest > own) and not drained:
@@ -341,21 +381,23 @@ class Rounds:
         following = self._following()
         if following is None:
             return None
-        self.round += 1
         drained = drained or bool(self._lost or self._leaving)
-        self.resizes += drained
+        before = self.round
+        self.round = self._newest.round + 1
+        self._newest = Brought(self.round, since=own)
+        self.resizes += drained + self.round - before - 1
         self._failed_before = not drained
         gone = {*self._leaving}
-        for known in (self._ends, self._lost, self._leaving, self._silent, self._in_memory):
+        for known in (self._ends, self._lost, self._leaving, self._silent, self._in_memory, self._brought):
             known.clear()
         self._draining = False
         self._stopping_since = self._stopped_since = self._sending = None
         if self.naming is None:
             return Start(self.round, own)
-        before = self.members
+        gone |= set(self.members)
         self.workers, self.members = following
-        self._here -= gone | (set(before) - set(self.members))
-        return Start(self.round, own, self.workers, self.resizes, self.without)
+        self._here -= gone - set(self.members)
+        return Start(self.round, own, self.workers, self.resizes, self.without, self.term)
 
     def _give_up(self, reason: str) -> GiveUp:
         self.given_up = self.given_up or GiveUp(reason)

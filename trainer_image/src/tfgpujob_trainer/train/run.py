@@ -138,6 +138,8 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
     planned = _save_planned(run, position, epoch_ended=epoch_ended)
     _agree_before_save(run, position, planned=planned, last=stop or run.done(position))
     if stop:
+        # Storage may go with the pod that is asked to stop.
+        save_in_memory(run, position, evaluation_pending=due)
         save(run, position, evaluation_pending=due)
         wait_for_save(run, position)
         raise StoppedError(f"stopped by SIGTERM after step {position.step}, saved", "start it again to continue")

@@ -88,7 +88,8 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
             image_volumes=plan.image_volumes,
         )
     # A joining pod needs only the leader. Each of the others may be lost as well, or a spare that is used already.
-    joins = (address.host(*plan.members.chief),)
+    leads = (replica.role, replica.index) == plan.members.chief
+    joins = () if leads else (address.host(*plan.members.chief),)
     themselves = frozenset({Role.WORKER}) if spec.workers_come_and_go else frozenset()
     trains = peers_to_wait_for(spec.strategy, plan, address, replica.role, but=themselves)
     peers = joins if replica.joins else trains

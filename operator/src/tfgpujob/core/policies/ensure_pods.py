@@ -249,7 +249,7 @@ def _joins_gang(ctx: ReconcileContext, replica: ReplicaId) -> bool:
 
 def _replaces_member(ctx: ReconcileContext, replica: ReplicaId) -> bool:
     """True if it replaces a lost pod (restart/gang.py): the gang continues with it."""
-    restarted = replica[0] is Role.WORKER and ctx.observed.restart(replica) > 0
+    restarted = replica[0] is not Role.EVALUATOR and ctx.observed.restart(replica) > 0
     return restarted and changes_in_place(ctx.spec, ctx.plan)
 
 

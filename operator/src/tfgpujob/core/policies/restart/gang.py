@@ -1,10 +1,10 @@
 """Restart a gang after a failure: all replicas, as a new attempt, or only lost workers, beside the others.
 
-It is counted once, however many pods failed together. After a disruption a worker's pod is deleted, evicted, on a lost
-node or with a broken device. With recovery InPlace the others keep their pods: the leader ends their processes and
-waits for the replacement pod, or starts the next round without it. So only that pod is created again, by a persisted
-restart of the replica (replica.py), and joins. It costs what the restart of the gang would have cost. All are restarted
-for losses that the pods can't wait for: of the leader, which is the chief or worker 0; during a start, or a resize.
+It is counted once, however many pods failed together. After a disruption a pod is deleted, evicted, on a lost node or
+with a broken device. With recovery InPlace the others keep their pods: their processes end, and the next round waits
+for the replacement pod, or starts without it. So only that pod is created again, by a persisted restart of the replica
+(replica.py), and joins; the leader's joins as the next leader. It costs what the restart of the gang would have cost.
+All are restarted for losses that the pods can't wait for: of all of them, or during a start or a resize.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfgpujob.core.policies.context import ReconcileContext, delete_pods, replac
 from tfgpujob.core.policies.restart import backoff_limit
 from tfgpujob.core.policies.restart.failure import PEER_FAILURE, STOPPED, Cause, Failure, root_cause
 from tfgpujob.core.policies.restart.replica import restart_replicas, restart_with
-from tfgpujob.names import Condition, Reason, Role
+from tfgpujob.names import Condition, Reason
 
 
 def restart_after(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome:
@@ -68,19 +68,13 @@ def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
     if not in_place or resizing or not (ctx.builder.is_true(Condition.RUNNING) or _replaced(ctx)):
         return False
     lost = {failure.replica for failure in found if failure.cause is Cause.DISRUPTION}
-    chief = ctx.members.chief
     others = [replica for replica in ctx.members.required if replica not in lost]
-    live = [replica for replica in others if ctx.observed.ready(replica) and not ctx.observed.succeeded(replica)]
-    return (
-        len(lost) == len(found)
-        and all(role is Role.WORKER for role, _ in lost)
-        and chief in live
-        and not any(ctx.observed.succeeded(replica) for replica in others)
-    )
+    succeeded = any(ctx.observed.succeeded(replica) for replica in others)
+    return len(lost) == len(found) and not succeeded and any(ctx.observed.ready(replica) for replica in others)
 
 
 def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | None:
-    """The Outcome whose intent records new pods for these workers. None: the job has failed, and the builder has the
+    """The Outcome whose intent records new pods for these replicas. None: the job has failed, and the builder has the
     reason."""
     builder, cause = ctx.builder, root_cause(found)
     last_failure = cause.to_status(ctx.spec.run_policy.failure_log_lines)
@@ -110,5 +104,5 @@ def follows(ctx: ReconcileContext, failure: Failure) -> bool:
 
 
 def _replaced(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
-    """Workers of the gang for which this attempt has, or had, another pod."""
-    return tuple(r for r in ctx.members.required if r[0] is Role.WORKER and ctx.observed.restart(r) > 0)
+    """Members of the gang for which this attempt has, or had, another pod."""
+    return tuple(replica for replica in ctx.members.required if ctx.observed.restart(replica) > 0)
