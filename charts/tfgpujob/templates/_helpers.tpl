@@ -55,6 +55,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* "true" if the history is a file of this pod's volume. */}}
+{{- define "tfgpujob.sqlite" -}}
+{{- and .Values.history.enabled (not .Values.history.databaseSecret) -}}
+{{- end -}}
+
+{{/* The variable with the database of the history, for operator and page. */}}
+{{- define "tfgpujob.historyDatabase" -}}
+- name: HISTORY_DATABASE
+{{- with .Values.history.databaseSecret }}
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: url}}
+{{- else }}
+  value: sqlite:////var/lib/tfgpu/history.db
+{{- end }}
+{{- end -}}
+
 {{/* What is off of what keeps jobs apart whose authors don't trust each other, one a line: NOTES.txt and `tfgpu doctor` say it. */}}
 {{- define "tfgpujob.off" -}}
 {{- include "tfgpujob.profile" . -}}

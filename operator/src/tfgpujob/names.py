@@ -57,6 +57,9 @@ ANNOTATION_OFF: Final = f"{GROUP}/protections-off"
 ANNOTATION_POD_SETS: Final = f"{GROUP}/pod-sets"
 """On a Workload: a digest of its requests, which differs if the Workload is from an earlier spec."""
 
+GONE: Final = "gone"
+"""Beside the metadata of a job that is read from the history: when it was last seen. An API server drops such a key."""
+
 # Names inside a pod.
 CONTAINER: Final = "tensorflow"
 OWN_PROGRAMS_GROWTH: Final = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}

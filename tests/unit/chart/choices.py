@@ -35,6 +35,7 @@ CHOICES: dict[str, list[Object]] = {
     "claims": [{}, {"volumeClaims": {"enabled": True}, "deviceClaims": {"enabled": True}}],
     "kueue": [{}, {"kueue": {"enabled": True}}],
     "labels": [{}, {"commonLabels": {"a": "b"}, "podLabels": {"c": "d"}}],
+    "history": [{}, {"history": {"enabled": True, "databaseSecret": "db"}}],
     "extra": [{}, {"extraArgs": ["--workers=1"], "extraObjects": [MAP]}],
 }
 EVERY_PAIR = [

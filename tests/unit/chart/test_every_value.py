@@ -21,6 +21,7 @@ MOUNTS = f"{OPERATOR}.volumeMounts"
 ENV = f"{OPERATOR}.env"
 RENAMED = "Deployment/gpus spec.template.spec.containers.operator"
 POLICY = "NetworkPolicy/tfgpu-tfgpujob spec"
+CLAIM = "PersistentVolumeClaim/tfgpu-tfgpujob-history spec"
 PEER: Object = {"podSelector": {}}
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
 SELECTOR = {
@@ -37,6 +38,7 @@ BESIDES: dict[str, Object] = {
     },
     "copies": {"replicas": 2},
     "renamed": {},
+    "kept": {"history": {"enabled": True}},
 }
 """What must be set for a value to matter. The values of a group are set together, and leave each other alone."""
 
@@ -70,6 +72,12 @@ EFFECTS: dict[str, Row] = {
     "allowedServiceAccounts": ("cluster", ["a/b"], f"{ENV}.ALLOWED_SERVICE_ACCOUNTS", "a/b"),
     "podSecurity": ("cluster", "restricted", f"{ENV}.POD_SECURITY", "restricted"),
     "progress.intervalSeconds": ("cluster", 60, f"{ENV}.PROGRESS_SECONDS", "60"),
+    "history.enabled": ("cluster", True, f"{ENV}.HISTORY_DAYS", "7"),
+    "history.days": ("cluster", 7, f"{ENV}.HISTORY_DAYS", "7"),
+    "history.maxMiB": ("cluster", 99, f"{ENV}.HISTORY_MIB", "99"),
+    "history.databaseSecret": ("cluster", "db", f"{ENV}.HISTORY_DATABASE.valueFrom.secretKeyRef.name", "db"),
+    "history.volume.size": ("kept", "9Gi", f"{CLAIM}.resources.requests.storage", "9Gi"),
+    "history.volume.storageClassName": ("kept", "fast", f"{CLAIM}.storageClassName", "fast"),
     "crds.install": ("copies", False, "CustomResourceDefinition/tfgpujobs.tfgpu.dev kind", None),
     "rbac.create": ("copies", False, "Role/tfgpu-tfgpujob-leader kind", None),
     "rbac.aggregateToDefaultRoles": ("cluster", False, "ClusterRole/tfgpu-tfgpujob-edit kind", None),

@@ -27,6 +27,7 @@ from tests.unit.chart.rendered import Object, leaves, render
         ({"progress": {"intervalSeconds": -1}}, ["/progress/intervalSeconds", "-1"]),
         ({"networkPolicy": {"jobNamespaces": ["Team_A"]}}, ["/networkPolicy/jobNamespaces/0", "Team_A"]),
         ({"gang": {"backends": ["KAI"]}}, ["/gang/backends/0", "Volcano"]),
+        ({"replicas": 2, "history": {"enabled": True}}, ["replicas", "one pod", "history.databaseSecret"]),
         ({"log": {"format": "xml"}}, ["/log/format", "json"]),
     ],
 )

@@ -16,7 +16,9 @@ from functools import partial
 import uvloop
 
 from tfgpujob.api.pod_schema import against_schema
+from tfgpujob.core.observed.packed import packed
 from tfgpujob.core.observed.snapshot import Kind, Object
+from tfgpujob.core.observed.trim import reduced_job
 from tfgpujob.core.reconcile import finalize_status, reconcile, report_refusals
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import NoClusterError
@@ -28,6 +30,7 @@ from tfgpujob.shell.cluster_objects import CLUSTER_OBJECTS
 from tfgpujob.shell.discovery import with_devices, with_gangs, with_kueue
 from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.health import serving
+from tfgpujob.shell.history import FetchSeries, Historian, Writer
 from tfgpujob.shell.leader_election import LeaderElector
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.namespaces import Namespaces
@@ -59,10 +62,11 @@ class Operator:
         *,
         fetch_progress: FetchProgress,
         put_workers: PutWorkers,
+        history: tuple[Writer, FetchSeries] | None = None,
         now: Callable[[], datetime] = _now,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`chance` returns numbers in [0, 1)."""
+        """`chance` returns numbers in [0, 1). `history`: None keeps none."""
         self.settings = settings
         self.metrics = Metrics()
         selecting = bool(settings.watch_namespace_selector)
@@ -103,6 +107,12 @@ class Operator:
             self.store, fetch_progress, self.changed, interval=settings.progress_seconds, metrics=self.metrics
         )
         self.resize_poller = ResizePoller(self.store, put_workers, self.changed, self.metrics)
+        self.historian = None
+        if history is not None:
+            writer, fetch_series = history
+            self.historian = Historian(self.store, fetch_series, writer, now)
+            self.store.deleted = self.historian.deleted
+            self._count_history(writer)
         self._gauges()
 
     def changed(self, key: Key) -> None:
@@ -130,6 +140,11 @@ class Operator:
         if event == "DELETED":
             metadata = obj["metadata"]
             key = self.store.remove(kind, metadata["namespace"], metadata["name"], metadata["uid"])
+            served = self.store.namespaces.serves(metadata["namespace"])
+            if kind is Kind.JOB and self.historian is not None and served:
+                # This event has its last state. The cache may have been older, and does not hear of every deletion.
+                pods = self.store.pods(Key(metadata["namespace"], metadata["name"]))
+                self.historian.deleted(packed(reduced_job(obj)), pods)
         else:
             key = self.store.put(kind, obj)
             if kind is Kind.JOB and self.store.is_resizing(Key(obj["metadata"]["namespace"], obj["metadata"]["name"])):
@@ -156,6 +171,8 @@ class Operator:
                 if self.settings.progress_seconds:
                     tasks.create_task(self.progress_poller.run())
                 tasks.create_task(self.resize_poller.run())
+                if self.historian is not None:
+                    tasks.create_task(self.historian.run())
         finally:
             self.queue.clear()
             self.worker.failing.clear()
@@ -210,6 +227,13 @@ class Operator:
         for kind, name in ((Kind.JOB, "jobs"), (Kind.POD, "pods"), (Kind.SERVICE, "services")):
             gauge(f"tfgpu_{name}", f"{kind} objects in the cache.", partial(self._count, kind))
 
+    def _count_history(self, writer: Writer) -> None:
+        counter = self.metrics.counter
+        counter("tfgpu_history_written", "Records of jobs written to the history.", lambda: writer.written)
+        counter("tfgpu_history_lost", "Records that the database did not take in time.", lambda: writer.lost)
+        meaning = "1 while the database of the history does not take records, else 0."
+        self.metrics.gauge("tfgpu_history_failing", meaning, lambda: float(writer.failing))
+
     def _count(self, kind: Kind) -> float:
         return self.store.count()[kind]
 
@@ -221,11 +245,13 @@ async def operate(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises TaskDiedError when a background task ends before that."""
     stop = asyncio.Event()
     _stop_on_signals(stop)
+    writer = _history(settings)
     async with await KubeCluster.connect() as cluster, HttpProgressClient() as pods:
         settings = await with_gangs(settings, cluster.serves)
         settings = await with_devices(settings, cluster.serves)
         settings = await with_kueue(settings, cluster.serves)
-        operator = Operator(cluster, settings, fetch_progress=pods, put_workers=pods.put_workers)
+        history = (writer, pods.series) if writer is not None else None
+        operator = Operator(cluster, settings, fetch_progress=pods, put_workers=pods.put_workers, history=history)
         background = operator.background
         ready = operator.resync.synced.is_set
         async with serving(settings.health_port, background.problems, ready, operator.troubled, operator.metrics):
@@ -242,6 +268,24 @@ async def operate(settings: Settings) -> None:
                 # Stop the leader first: the Lease is released only after the workers have stopped.
                 await background.stop("leader")
                 await background.stop_all()
+                if writer is not None:
+                    await asyncio.to_thread(writer.stop)
+
+
+def _history(settings: Settings) -> Writer | None:
+    if not settings.history_database:
+        return None
+    # SQLAlchemy takes 14 MiB.
+    from tfgpujob.history.database import Database  # noqa: PLC0415
+
+    try:
+        database = Database(settings.history_database)
+    except ValueError as error:
+        # The URL may have a password.
+        raise SettingsError(f"HISTORY_DATABASE can't be used: {error}") from error
+    writer = Writer(database, days=settings.history_days, most_bytes=settings.history_mib << 20)
+    writer.start()
+    return writer
 
 
 def _reflected(operator: Operator) -> list[tuple[Kind, str | None]]:

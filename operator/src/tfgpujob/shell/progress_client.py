@@ -8,13 +8,14 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Final, Protocol, Self
 
+from tfgpujob.core.observed import progress_series
 from tfgpujob.core.observed.progress_report import MAX_BYTES
 from tfgpujob.names import PROGRESS_PORT, PROGRESS_TOKEN_HEADER
 
 TIMEOUT_SECONDS: Final = 1.0
 """For a whole answer."""
-_MAX_ANSWER: Final = MAX_BYTES + (1 << 10)
-"""Bytes of an answer that are read, headers included; a trainer's have some 150."""
+_MAX_HEAD: Final = 1 << 10
+"""Bytes of the headers of an answer; a trainer's have some 150."""
 
 
 class FetchProgress(Protocol):
@@ -54,11 +55,18 @@ class HttpProgressClient:
         answer = await self._request("GET /progress", ip, token)
         return answer[1] if answer is not None and answer[0] == HTTPStatus.OK else None
 
+    async def series(self, ip: str, token: str) -> bytes | None:
+        """The curves of the whole run."""
+        answer = await self._request("GET /progress?series=0", ip, token, most=progress_series.MAX_BYTES)
+        return answer[1] if answer is not None and answer[0] == HTTPStatus.OK else None
+
     async def put_workers(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
         """As `PutWorkers` says."""
         return await self._request("PUT /workers", ip, token, json.dumps({"workers": workers}))
 
-    async def _request(self, what: str, ip: str, token: str, body: str = "") -> tuple[int, bytes] | None:
+    async def _request(
+        self, what: str, ip: str, token: str, body: str = "", most: int = MAX_BYTES
+    ) -> tuple[int, bytes] | None:
         try:
             address = ip_address(ip)
             if token and not (token.isascii() and token.isalnum()):
@@ -75,17 +83,17 @@ class HttpProgressClient:
                 body,
             )
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                reader, writer = await asyncio.open_connection(ip, self._port, limit=_MAX_ANSWER)
+                reader, writer = await asyncio.open_connection(ip, self._port, limit=most + _MAX_HEAD)
                 try:
                     writer.write("\r\n".join(lines).encode("ascii"))
-                    return await _answer(reader)
+                    return await _answer(reader, most + _MAX_HEAD)
                 finally:
                     writer.transport.abort()
         except (OSError, ValueError, EOFError, asyncio.LimitOverrunError):
             return None
 
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+async def _answer(reader: asyncio.StreamReader, most: int) -> tuple[int, bytes]:
     """Status and body. Raises ValueError for an answer that is not final, or too long."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
@@ -94,7 +102,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     if version not in {"HTTP/1.0", "HTTP/1.1"} or not HTTPStatus.OK <= status < 600:
         raise ValueError(first)
     fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    room = _MAX_ANSWER - len(head)
+    room = most - len(head)
     if "transfer-encoding" in fields:
         if fields["transfer-encoding"].lower() != "chunked":
             raise ValueError("a coding that is not read")

@@ -62,6 +62,12 @@ class Settings:
     log_level: str = "INFO"
     gang_backends: tuple[str, ...] = ()
     """GANG_BACKENDS, comma-separated: gang schedulers that jobs may use where the cluster serves their pod groups."""
+    history_database: str = ""
+    """HISTORY_DATABASE: where records of jobs are kept, as a URL of SQLAlchemy; empty: nowhere."""
+    history_days: int = 30
+    """HISTORY_DAYS: how long a job is kept after it was last seen."""
+    history_mib: int = 512
+    """HISTORY_MIB: the oldest jobs are deleted from the database until the rest is no larger."""
 
 
 def with_arguments(environment: Mapping[str, str], arguments: Sequence[str]) -> dict[str, str]:
@@ -138,6 +144,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         log_format=_one_of(environment, "LOG_FORMAT", _LOG_FORMATS),
         log_level=text("LOG_LEVEL", "INFO").upper(),
         gang_backends=gang_backends,
+        history_database=text("HISTORY_DATABASE", ""),
+        history_days=number("HISTORY_DAYS", 30),
+        history_mib=number("HISTORY_MIB", 512),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -97,6 +97,8 @@ class Store:
         self._budget = Budget()
         self._beyond_budget: set[Key] = set()
         """Jobs whose specs are not kept because of the budget."""
+        self.deleted: Callable[[Object, Sequence[Pod]], None] = lambda _job, _pods: None
+        """Called with the last state of a deleted job, and its pods."""
 
     def jobs(self) -> list[Key]:
         """Every job of which any object is known."""
@@ -244,6 +246,8 @@ class Store:
             self._forget_pod(namespace, name)
             return key
         if kind is Kind.JOB:
+            if entry.job is not None:
+                self.deleted(entry.job, self.pods(key))
             self._forget_job(key, entry)
         else:
             del entry.dependents[kind]

@@ -1,0 +1,1 @@
+"""What is kept of jobs after they are deleted: records, and the database that has them."""
