@@ -91,7 +91,7 @@ class Gang:
     known: set[State] = field(default_factory=lambda: {b""})
     left_behind: set[State] = field(default_factory=set)
     just_left: set[State] = field(default_factory=set)
-    """Of those, the ones that this round has left behind."""
+    """Those among them that this round has left behind."""
     asked_at: float | None = None
     """Since when a copy is awaited."""
     unsent: bool = False
@@ -233,7 +233,7 @@ class Gang:
     def bereave(self) -> None:
         """The leader is gone. What it has sent may still reach some of the others, and then they know."""
         self.bereaved_at, self.asked_at = self.now, None
-        # Known to nobody now.
+        # No member knows it now.
         self.bereft, self.departed = True, set()
         # In a change of the number the operator restarts all.
         self.over |= self.rounds.wanted != self.rounds.workers

@@ -78,7 +78,7 @@ class OwnSteps:
         self._kinds: dict[tuple[str, str], list[float]] = {}
         """What each step returns, and each use of an optimizer, may be."""
         self._means: dict[str, list[bool]] = {}
-        """Of each step, which states of metrics count each batch as one, whatever its rows: a Mean of a loss, say."""
+        """Which states of metrics count each batch as one, whatever its rows, by step: a Mean of a loss, say."""
         self._said: list[str] = []
         self._looked_up: list[Lookup] = []
         self.captured: list[PlainVariable] = []
