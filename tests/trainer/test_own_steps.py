@@ -123,6 +123,33 @@ class Signed(Distilled):
         return keras.ops.sign(gradient)
 
 
+class Accumulating(Distilled):
+    """Which has an optimizer use the gradients of two batches."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = tf.Variable(0)
+        self.sums = [tf.Variable(tf.zeros_like(v)) for v in self.student.trainable_weights]
+
+    def train_step(self, data):
+        x, y = data[:2]
+        with tf.GradientTape() as tape:
+            loss = self.loss_of(x, y, self(x, training=True))
+        for kept, gradient in zip(self.sums, tape.gradient(loss, self.student.trainable_weights), strict=True):
+            kept.assign_add(gradient)
+        self.steps.assign_add(1)
+
+        def use():
+            sums = [tf.convert_to_tensor(kept) for kept in self.sums]
+            self.optimizer.apply_gradients(zip(sums, self.student.trainable_weights, strict=True))
+            for kept in self.sums:
+                kept.assign(tf.zeros_like(kept))
+            return 0
+
+        tf.cond(tf.equal(self.steps % 2, 0), use, lambda: 0)
+        return {"loss": loss}
+
+
 class Noisy(Distilled):
     """Which draws."""
 
@@ -219,6 +246,16 @@ def test_a_resumed_run_goes_on_with_all_that_the_step_has_changed(tmp_path):
         run = train_here(counting, data(), epochs=epochs, **how)
     for found, wanted in zip(weights_of(run), expected, strict=True):
         assert np.array_equal(found, wanted)
+
+
+@pytest.mark.usefixtures("float64")
+def test_an_optimizer_may_be_used_in_a_branch_on_one_device_only():
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(distilled(Accumulating), *data(), epochs=3, batch=8, seed=1)
+    run = train(lambda: distilled(Accumulating), 1)
+    assert all(np.abs(a - b).max() < 1e-10 for a, b in zip(weights_of(run), expected, strict=True))
+    with pytest.raises(ConfigError, match="train_step of Accumulating uses an optimizer in a branch"):
+        train(lambda: distilled(Accumulating))
 
 
 @pytest.mark.usefixtures("float64")

@@ -72,6 +72,8 @@ class OwnSteps:
         self._lookups = Lookups()
         self._tried: dict[int, list[list[Any]]] | None = None
         """In a trial, the gradients of each use of an optimizer by each replica."""
+        self._graph: Any = None
+        """The step's, in a trial: that of a branch or a loop in it is another one."""
         self._gradients = Gradients()
         self._variables: dict[int, tuple[keras.optimizers.Optimizer, list[Any]]] = {}
         self._trials: dict[str, Trial] = {}
@@ -246,6 +248,7 @@ class OwnSteps:
         replica = local_replica(self._strategy)
         assert self._tried is not None
         self._tried.pop(replica, None)
+        self._graph = tf.compat.v1.get_default_graph()
         given = dict(_by_name(getattr(self._model, step)(self._as_given(part)) or {}))
         found = {name: tf.cast(value, tf.float64) for name, value in given.items()}
         uses = self._tried.get(replica, [])
@@ -335,7 +338,14 @@ class OwnSteps:
         grads = shaped(list(grads), variables)
         if self._tried is not None:
             self._variables[id(optimizer)] = optimizer, variables
-            self._tried.setdefault(replica, []).append(grads)
+            if tf.compat.v1.get_default_graph() is self._graph:
+                self._tried.setdefault(replica, []).append(grads)
+            elif self._strategy.num_replicas_in_sync > 1:
+                raise ConfigError(
+                    f"the train_step of {type(self._model).__name__} uses an optimizer in a branch or a loop of its "
+                    "graph, such as tf.cond, in which replicas can't sum gradients",
+                    "use it outside, in each step: gradients of several batches are those of larger batches",
+                )
             return
         if self._strategy.num_replicas_in_sync > 1:
             dense = next((g for g in grads if g is not None), None)

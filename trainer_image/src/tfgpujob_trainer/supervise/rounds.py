@@ -23,8 +23,8 @@ operator decides whether there will be one; if not, it ends the pods. When a pod
 after the same step, as in a drain.
 
 The leader's pod is replaced like any other. Its name is the same, so the API server decides who leads, and its
-`replica-restart` orders the leaders. The new one knows nothing of the gang: to it all members are lost. Each survivor has
-ended its processes when it connects, and brings its round and the step of its in-memory checkpoint. Only those count
+`replica-restart` orders the leaders. The new one knows nothing of the gang: to it all members are lost. Each survivor
+has ended its processes when it connects, and brings its round and the step of its in-memory checkpoint. Only those count
 that belong to the newest round, or that it has started from: any other may have been abandoned.
 
 A pod that has reported the end of its processes before it left, as on a drain, an eviction or a preemption, has none
