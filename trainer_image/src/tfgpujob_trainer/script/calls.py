@@ -52,14 +52,14 @@ def _bound(function: Callable[..., Any], original: Any, takeover: Takeover) -> C
     """`function` with every argument by the name that Keras gives it, defaults filled in."""
     signature = inspect.signature(original)
 
-    def call(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
-        refuse_own_functions(model)
-        given = signature.bind(model, *args, **kwargs)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        refuse_own_functions(given.arguments["self"])
         if original.__name__ in _OF_ALL_WORKERS:
             takeover.agree.on_call(original.__name__, given.arguments)
         takeover.calls += 1
         given.apply_defaults()
         named = {name: value for name, value in given.arguments.items() if name not in ("self", "kwargs")}
-        return function(model, **named)
+        return function(given.arguments["self"], **named)
 
     return call

@@ -189,11 +189,10 @@ def _bound(function: Callable[..., Any], original: Callable[..., Any]) -> Callab
     signature = inspect.signature(original)
 
     @wraps(original)
-    def call(model: keras.Model, *args: Any, **kwargs: Any) -> Any:
-        given = dict(signature.bind(model, *args, **kwargs).arguments)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = dict(signature.bind(*args, **kwargs).arguments)
         given |= given.pop("kwargs", {})
-        del given["self"]
-        return function(original, model, given)
+        return function(original, given.pop("self"), given)
 
     return call
 
