@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,11 @@ class Helper:
         self.seen = tf.Variable(0.0)
 
 
+OUTSIDE = {"variable": tf.Variable(0.0)}
+COUNT, CONSTANT = 0, [1, 2]
+SEEN: list[int] = []
+
+
 class Keeps(keras.callbacks.Callback):
     """Holds each kind of state."""
 
@@ -30,12 +36,16 @@ class Keeps(keras.callbacks.Callback):
         self.module = tf.Module()
         self.module.rate = tf.Variable(1.0)
         self.random, self.tags = np.random.default_rng(1), {"first"}
+        self.mixed = {"variable": tf.Variable(0.0), "count": 0}
 
     def on_train_begin(self, logs=None):
         self.teacher = keras.models.clone_model(self.model)
 
     def on_epoch_end(self, epoch, logs=None):
-        for variable in (self.beta, self.parts["a"][0], self.helper.seen, self.module.rate):
+        global COUNT  # noqa: PLW0603
+        COUNT += CONSTANT[0]
+        SEEN.append(epoch)
+        for variable in (self.beta, self.parts["a"][0], self.helper.seen, self.module.rate, OUTSIDE["variable"]):
             variable.assign_add(3)
         self.teacher.set_weights([weight + 1 for weight in self.teacher.get_weights()])
         self.random.random()
@@ -68,7 +78,23 @@ def test_what_callbacks_hold_comes_back_and_what_does_not_is_said(capfd):
     other, *_ = begun((hooks.state(), [np.asarray(variable.value) for variable in saved.values()]))
     for found, wanted in zip(other.values(), callback.values(), strict=True):
         assert str(found) == str(wanted)
-    assert "Keeps's tags: no checkpoint keeps it" in capfd.readouterr().out
+    said = re.findall("tfgpu-train: (.*): no checkpoint keeps it", capfd.readouterr().out)
+    assert set(said) == {
+        "Keeps's tags",
+        "Keeps's mixed",
+        "COUNT, which Keeps changes",
+        "SEEN, which Keeps changes",
+    }
+
+
+def test_a_variable_of_the_script_that_a_callback_changes_comes_back():
+    OUTSIDE["variable"].assign(0.0)
+    _, hooks, saved = begun(None)
+    hooks("on_epoch_end", 0, {})
+    kept = hooks.state(), [np.asarray(variable.value) for variable in saved.values()]
+    OUTSIDE["variable"].assign(0.0)
+    begun(kept)
+    assert float(OUTSIDE["variable"]) == 3.0
 
 
 def test_a_variable_that_the_step_reads_is_in_each_checkpoint(tmp_path):

@@ -68,15 +68,24 @@ def captured_variables(variables: Iterable[tf.Variable], known: Iterable[Any]) -
 
 def variables_held(held: Mapping[str, Any]) -> list[Any]:
     """What objects of a script hold of variables: by themselves, and in models, modules and objects of its own."""
-    found: dict[int, Any] = {}
+    variables = (one for one in _leaves(held) if isinstance(one, PlainVariable | keras.Variable))
+    return list({id(variable.value): variable for variable in variables}.values())
+
+
+def holds_only_variables(held: Mapping[str, Any]) -> bool:
+    """Whether they hold variables, and nothing else that may change."""
+    leaves = [one for one in _leaves(held) if one is not None and not callable(one)]
+    return bool(leaves) and all(isinstance(one, PlainVariable | keras.Variable) for one in leaves)
+
+
+def _leaves(held: Mapping[str, Any]) -> Iterator[Any]:
     left, seen = list(held.items()), set()
     for path, value in left:  # which grows
         if id(value) in seen:
             continue
         seen.add(id(value))
         if isinstance(value, tf.Variable | keras.Variable):
-            variable = value if isinstance(value, keras.Variable) else PlainVariable(path, value)
-            found.setdefault(id(variable.value), variable)
+            yield value if isinstance(value, keras.Variable) else PlainVariable(path, value)
         elif isinstance(value, keras.Layer | keras.optimizers.Optimizer | keras.metrics.Metric | tf.Module):
             left += [(f"{path}/{getattr(one, 'path', one.name)}", one) for one in value.variables]
             left += [(path, getattr(value, "optimizer", None))]
@@ -84,7 +93,8 @@ def variables_held(held: Mapping[str, Any]) -> list[Any]:
             left += [(f"{path}/{name}", part) for name, part in _parts(value)]
         elif type(value).__module__.split(".")[0] not in _LIBRARIES and not isinstance(value, type):
             left += [(f"{path}/{name}", part) for name, part in getattr(value, "__dict__", {}).items()]
-    return list(found.values())
+        else:
+            yield value
 
 
 def traced_variables(function: Any) -> list[tf.Variable]:

@@ -10,7 +10,7 @@ import base64
 import importlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.optimizers import optimizers_of
 from tfgpujob_trainer.model.own_steps import has_own_steps
-from tfgpujob_trainer.model.variables import local_value, variables_held
+from tfgpujob_trainer.model.variables import holds_only_variables, local_value, variables_held
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.script import outside
 from tfgpujob_trainer.train import csv_logs
 
 _LEFT_OUT = {
@@ -188,11 +189,13 @@ class ScriptCallbacks(CallCallbacks):
             super().__call__(hook, *arguments)
         if hook == "on_train_begin":
             self._at_begin = [_remembered(callback) for callback in self._list.callbacks]
-            for name, callback in self._named.items():
-                if lost := _not_remembered(callback):
-                    who = f"{name.split()[0]}'s {', '.join(lost)}"
-                    say(f"{who}: no checkpoint keeps it; a resumed run has what the script makes of it")
+            for lost in (lost for callback in self._named.values() for lost in _not_remembered(callback)):
+                say(f"{lost}: no checkpoint keeps it; a resumed run has what the script makes of it")
             self._apply()
+        self._agreed(hook, *arguments)
+
+    def _agreed(self, hook: str, *arguments: Any) -> None:
+        """What workers agree on after a hook of all callbacks."""
         if hook in _AGREED:
             epoch = f" of epoch {arguments[0] + 1}" if "epoch" in hook else ""
             self._agree(f"has run the callbacks' {hook}(){epoch}")
@@ -224,7 +227,7 @@ class ScriptCallbacks(CallCallbacks):
         return {"stops": self.stops, "logs": logs, "callbacks": changed, "csv": csv, "variables": variables}
 
     def _held(self) -> list[Any]:
-        held = {name: vars(callback) for name, callback in self._named.items()}
+        held = {name: outside.used(callback) | vars(callback) for name, callback in self._named.items()}
         return [v for v in variables_held(held) if id(v.value) not in self._known]
 
     def resumed(self, state: Mapping[str, Any]) -> None:
@@ -287,13 +290,17 @@ def _remembered(callback: keras.callbacks.Callback) -> dict[str, str]:
     return found
 
 
-def _not_remembered(callback: keras.callbacks.Callback) -> list[str]:
-    """Attributes of its author's that may change in a training, and are neither remembered nor only variables."""
-    if type(callback).__module__.startswith("keras."):
-        return []
-    kept, more = _remembered(callback), vars(keras.callbacks.Callback()).keys() | {"_model", "params"}
-    left = {name: value for name, value in vars(callback).items() if name not in kept and name not in more}
-    return [name for name, value in left.items() if not callable(value) and not variables_held({name: value})]
+def _not_remembered(callback: keras.callbacks.Callback) -> Iterator[str]:
+    """What of its author's may change in a training, and is neither remembered nor only variables."""
+    who = type(callback).__name__
+    if not type(callback).__module__.startswith("keras."):
+        kept, more = _remembered(callback), vars(keras.callbacks.Callback()).keys() | {"_model", "params"}
+        left = {name: value for name, value in vars(callback).items() if name not in kept and name not in more}
+        for name, value in left.items():
+            if not callable(value) and not holds_only_variables({name: value}):
+                yield f"{who}'s {name}"
+    for name in outside.changed(callback):
+        yield f"{name}, which {who} changes"
 
 
 def _encoded(value: Any) -> Any:
