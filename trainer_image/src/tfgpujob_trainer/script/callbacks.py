@@ -145,7 +145,7 @@ class CallCallbacks:
 
 
 class ScriptCallbacks(CallCallbacks):
-    """Keras' own callback list under the trainer's loop; `model.stop_training` counts at the end of an epoch."""
+    """Keras' own callback list under the trainer's loop; `model.stop_training` counts after a batch, and an epoch."""
 
     def __init__(
         self,
@@ -163,7 +163,8 @@ class ScriptCallbacks(CallCallbacks):
         self._validated = None if isinstance(validation_freq, int) else frozenset(validation_freq)
         self._peers, self._agree = peers, agree
         self.per_batch = _have_any(callbacks, _BATCH_HOOKS)
-        self.stops = model.stop_training = False
+        self._stops_in_epochs = _have_any([one for one in callbacks if not _only_writes(one)], _BATCH_HOOKS)
+        self.stops = model.stop_training = self._asks = self._ended = False
         named = {f"{type(one).__name__} {i}": one for i, one in enumerate(callbacks) if not _only_writes(one)}
         self._named, self._known = named, {id(v.value) for v in (*model.variables, *model.metrics_variables)}
         self._known |= {id(v.value) for optimizer in optimizers_of(model).values() for v in optimizer.variables}
@@ -201,7 +202,9 @@ class ScriptCallbacks(CallCallbacks):
             self._agree(f"has run the callbacks' {hook}(){epoch}")
         if hook == "on_epoch_end":
             # All workers see the same numbers, but a callback may look at a clock.
-            self.stops = self._peers.count(bool(self._model.stop_training)) > 0
+            self.stops = self._ended or self._peers.count(bool(self._model.stop_training)) > 0
+        if hook in ("on_train_begin", "on_epoch_begin"):  # else nothing stops it in an epoch, and workers need not ask
+            self._asks = self._peers.count(self._stops_in_epochs or bool(self._model.stop_training)) > 0
 
     def validates(self, epoch: int) -> bool:
         """Whether the validation rows are evaluated after this epoch."""
@@ -214,6 +217,11 @@ class ScriptCallbacks(CallCallbacks):
     def batch_end(self, index: int, values: Mapping[str, Any]) -> None:
         """After each batch."""
         self._list.on_train_batch_end(index, self.logs(values))
+
+    def ends_epoch(self) -> bool:
+        """Whether a callback has stopped the training, which ends the epoch as in Keras; the same on every worker."""
+        self._ended = self._asks and self._peers.count(bool(self._model.stop_training)) > 0
+        return self._ended
 
     def state(self) -> dict[str, Any]:
         """What has changed in the callbacks since training began."""

@@ -69,6 +69,9 @@ class Hooks(Protocol):
     def batch_end(self, index: int, values: Mapping[str, Any]) -> None:
         """After each batch, with loss and metrics since the epoch began."""
 
+    def ends_epoch(self) -> bool:
+        """Whether the epoch, and with it the training, ends with the last batch; the same on every worker."""
+
     def test_batch_begin(self, index: int) -> None:
         """Before each batch of an evaluation."""
 
@@ -145,6 +148,10 @@ class Callbacks:
 
     def batch_end(self, index: int, values: Mapping[str, Any]) -> None:
         """Nothing."""
+
+    def ends_epoch(self) -> bool:
+        """Never."""
+        return False
 
     def test_batch_begin(self, index: int) -> None:
         """Nothing."""

@@ -167,6 +167,8 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     run.metric_states = result.metrics
     if run.callbacks.per_batch:
         run.callbacks.batch_end(batch.index, values_so_far(run, position))
+    if position.index and run.callbacks.ends_epoch():
+        position = replace(position, epoch=batch.epoch + 1, index=0)
     evaluated = after_step(run, batch, position, stop=result.stop, copy=not result.held)
     if position.index == 0:
         steps.metric_states.reset()
