@@ -194,7 +194,7 @@ def test_a_drain_and_an_eviction_cost_nothing_and_are_told(
     told = [event["message"] for event in workspace.events("taken") if event["reason"] == "Restarting"]
     assert "taken-worker-0" in told[-1]
     shown = Tool(workspace, tmp_path).run("describe", "taken")
-    assert "0 of 0 restarts spent, 2 disruptions, at no cost" in shown
+    assert "0 of 0 restarts spent, 2 disruptions, which spent none" in shown
 
 
 def says_who(kube: Kube) -> bool:

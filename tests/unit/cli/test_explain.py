@@ -107,6 +107,7 @@ OWN_IN_PLACE = {
     "replicaSpecs": {"worker": {"template": {"spec": {"containers": [{"name": "tensorflow", "command": ["train"]}]}}}},
     "runPolicy": {"recovery": "InPlace"},
 }
+IN_PLACE = {"runPolicy": {"recovery": "InPlace"}}
 SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
 
 
@@ -115,8 +116,14 @@ SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
     [
         ({}, "Each step takes 128 examples: 64 on each of 2 replicas."),
         (SPARE, "The start does not wait for 1 spare pod more"),
-        (SPARE, "After the loss of a worker's pod only that pod, except worker 0's; the others keep theirs."),
-        (SPARE, "A spare takes its place at once"),
+        (SPARE, "After the loss of a pod only that pod; the others keep theirs, and their copies in memory."),
+        (SPARE, "For any other a spare takes its place, and the pod that is created for it is a spare then."),
+        (IN_PLACE, "While the pod of worker 0 is created again, the others wait."),
+        ({**IN_PLACE, "replicaSpecs": {"worker": {"replicas": 1}}}, "With its one pod the copy in memory is lost, too"),
+        (
+            {**IN_PLACE, "replicaSpecs": {"worker": {"replicas": 3, "minReplicas": 2}}},
+            "While any other is, they train on, if at least 2 workers are left.",
+        ),
         ({"gpu": {"perReplica": 1, "processesPerGpu": 2, "memory": {"limitMiB": 99}}}, "32 on each of 4 replicas"),
         ({"gpu": {"perReplica": 3}}, "128 examples: 21 or 22 on each of 6 replicas."),
         ({"trainer": {**TRAINER, "checkpoint": {"everySteps": 5, "everyEpochs": 2}}}, "5 steps and every 2 epochs"),

@@ -122,6 +122,9 @@ def test_a_job_in_good_health() -> None:
             "attempt": 1,
             "restarts": 3,
             "inPlaceRestarts": 2,
+            "disruptions": 1,
+            "lastRecovery": {"how": "Pods", "failed": "2026-01-01T00:00:00Z", "stepped": "2026-01-01T00:00:31.2Z"},
+            "goodput": {"useful": 60, "recomputing": 2, "time": "2026-01-01T00:20:00Z"},
             "conditions": [condition("Running", "True", "AllReady", "All replicas are ready.")],
             "progress": {**progress, "examplesPerSecond": "5120", "remainingSeconds": 250, "gpuUsePercent": [93, 0]},
             "lastCheckpoint": {"step": 100, "directory": "/output/checkpoints", "seconds": 9},
@@ -130,7 +133,8 @@ def test_a_job_in_good_health() -> None:
     assert shown.splitlines()[0] == "default/digits: Running, 1/1 ready"
     line = "epoch 3/20, step 120/800 (15 %), loss 0.31, 5120 examples/s, about 4m10s left, GPU use 93 %, 0 %"
     assert line in " ".join(shown.split())
-    assert "3 of 6 restarts spent (2 in place)" in shown
+    assert "3 of 6 restarts spent (2 in place), 1 disruption, which spent none" in shown
+    assert "no new step for 31s after the last, 2s of steps done again in all" in shown
     assert "step 100 in /output/checkpoints, saved in 9 s" in shown
     assert "tfgpu logs digits -f" in shown
     assert "AllReady  for 30m00s" in shown

@@ -242,10 +242,7 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.shares_parts:
         yield "failure", "What a worker that fails, or is lost, has begun is done by the others."
     if in_place.replaces_lost_pods(spec, plan):
-        leader = "the chief's" if plan.members.chief[0] is Role.CHIEF else "worker 0's"
-        yield "failure", f"After the loss of a worker's pod only that pod, except {leader}; the others keep theirs."
-        if plan.members.spares:
-            yield "failure", "A spare takes its place at once, and the pod that is created for it is a spare then."
+        yield from _lost_pods(spec, plan)
     restarts = counted(spec.run_policy.backoff_limit, "restart is", "restarts are")
     yield (
         "failure",
@@ -254,6 +251,22 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
             f"Evictions, preemptions and lost nodes are not counted, unless {DISRUPTIONS_IN_A_ROW} come in a row."
         ),
     )
+
+
+def _lost_pods(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
+    """What the loss of each pod costs a gang that keeps the others."""
+    leader = "the chief" if plan.members.chief[0] is Role.CHIEF else "worker 0"
+    if len(plan.members.required) == 1 and not plan.members.spares:
+        yield "failure", "With its one pod the copy in memory is lost, too: it goes back to the last checkpoint."
+        return
+    yield "failure", "After the loss of a pod only that pod; the others keep theirs, and their copies in memory."
+    yield "failure", "What is computed again are the steps since the newest copy; without a claim the same."
+    yield "failure", f"While the pod of {leader} is created again, the others wait."
+    if plan.members.spares:
+        yield "failure", "For any other a spare takes its place, and the pod that is created for it is a spare then."
+    elif spec.elastic:
+        least = counted(spec.replica_specs.least_workers, "worker")
+        yield "failure", f"While any other is, they train on, if at least {least} are left."
 
 
 def _scope(spec: JobSpec, plan: Plan) -> str:

@@ -140,7 +140,9 @@ def finalize_status(
         update = StatusUpdate(outcome.status, outcome.events, outcome.requeue_at)
     if update.status is None:
         return update
-    return replace(update, status=_accounted(update.status, snapshot, outcome.deletes, spec, now))
+    status = _accounted(update.status, snapshot, outcome.deletes, spec, now)
+    events = recovery.events(snapshot.job.get("status") or {}, status)
+    return replace(update, status=status, events=(*update.events, *events))
 
 
 def _finalize_status(

@@ -71,6 +71,17 @@ def goodput_table(account: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def lost_time(status: Mapping[str, Any]) -> str:
+    """What failures and disruptions cost in time; empty if there was none, or it is unknown."""
+    told, account = status.get("lastRecovery") or {}, status.get("goodput") or {}
+    found, without_a_step = [], recovery.seconds(told)
+    if without_a_step is not None:
+        found.append(f"no new step for {duration(without_a_step)} after the last")
+    if again := account.get("recomputing"):
+        found.append(f"{duration(again)} of steps done again in all")
+    return ", ".join(found)
+
+
 def recovery_table(told: Mapping[str, Any]) -> str:
     """The last failure and what followed, each step with the seconds since the failure; empty without one."""
     failed = moment(told.get("failed"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfgpujob.core.observed.snapshot import Object, Pod
 from tfgpujob.core.status import gpu_time
-from tfgpujob.describe.account import goodput_table, recovery_table
+from tfgpujob.describe.account import goodput_table, lost_time, recovery_table
 from tfgpujob.describe.facts import Facts, gather
 from tfgpujob.describe.timeline import timeline
 from tfgpujob.describe.verdict import find_verdict
@@ -62,8 +62,9 @@ def summary(facts: Facts) -> Iterator[tuple[str, Sequence[str]]]:
     in_place = f" ({status['inPlaceRestarts']} in place)" if status.get("inPlaceRestarts") else ""
     spent.append(f"{status.get('restarts', 0)} of {limit} restarts spent{in_place}")
     if status.get("disruptions"):
-        spent.append(f"{counted(status['disruptions'], 'disruption')}, at no cost")
+        spent.append(f"{counted(status['disruptions'], 'disruption')}, which spent none")
     yield "Attempts", [", ".join(spent)]
+    yield "Losses", [lost_time(status)]
     if "gpuTime" in status:
         yield "GPU-hours", [f"{hours(gpu_time.seconds(status, facts.now))}, all attempts together"]
     yield "Progress", [progress_line(status.get("progress") or {})]

@@ -8,6 +8,7 @@ from tests.unit.core import make
 from tests.unit.core.status.story import CHIEF, Story
 
 from tfgpujob.core.status.builder import moment, timestamp
+from tfgpujob.core.status.recovery import _is_older
 
 EPOCH = int(make.START.timestamp() * 1000)
 
@@ -40,6 +41,8 @@ def test_with_new_pods_each_moment_is_added_when_it_is_known() -> None:
         "restored": "2026-01-01T00:02:50.250Z",
         "stepped": "2026-01-01T00:02:51.500Z",
     }
+    (event,) = (event for event in story.events if event.reason == "Recovered")
+    assert event.message == "The first new step came 72 s after the last failure or loss."
     known = recovery(story)
     story.suspend()
     story.suspend(on=False)
@@ -76,6 +79,15 @@ def test_in_place_a_later_report_completes_an_earlier_one_whose_clock_was_ahead(
     story.marks |= {"restored": EPOCH + 92_000, "stepped": EPOCH + 93_000}
     story.told_by_chief(step=41)
     assert recovery(story)["stepped"] == "2026-01-01T00:01:33.000Z"
+
+
+def test_a_loss_of_another_pod_is_timed_by_the_chief_s_that_stays() -> None:
+    """It detects it first."""
+    known = {"how": "Pods", "failed": "2026-01-01T00:01:40Z", "detected": "2026-01-01T00:01:40Z"}
+    names = ("failed", "detected", "ended", "started", "restored", "stepped")
+    told = {"how": "InPlace", **{name: f"2026-01-01T00:01:{38 + 2 * i}.000Z" for i, name in enumerate(names)}}
+    assert not _is_older(told, known)
+    assert _is_older(told, {**known, "failed": "2026-01-01T00:02:00Z"})
 
 
 def test_a_process_that_has_ended_and_not_yet_its_pod_is_no_recovery_in_place() -> None:

@@ -17,6 +17,7 @@ from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.exits import StoppedError
 from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.feed import GlobalBatch
 from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.loss import LossSums
@@ -209,7 +210,9 @@ def restore(run: Run[Steps]) -> Position:
         say("the metrics changed since the checkpoint: those of this epoch count its rows from here on")
     loss = tuple((numerator, normaliser) for numerator, normaliser in state["loss"])
     position = Position(**{**state["position"], "loss": loss})
-    say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index})")
+    again = max(0, run.heartbeat.ledger.reached - position.step)
+    cost = f"; {counted(again, 'step is', 'steps are')} done again" if again else ""
+    say(f"resuming after step {position.step} (epoch {position.epoch + 1}, batch {position.index}){cost}")
     position = _among_these_replicas(run, position)
     run.log.resumed(position.step)
     run.best.resumed(state, position.step)

@@ -11,13 +11,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tfgpujob.core.observed.progress_report import TrainerLedger
-from tfgpujob.core.observed.snapshot import Object, Pod, Snapshot
+from tfgpujob.core.observed.snapshot import Event, Object, Pod, Snapshot
 from tfgpujob.core.status.builder import moment, timestamp
 from tfgpujob.core.status.goodput import chief_pod, ledger_of
 from tfgpujob.names import Phase
 
 MOMENTS: Final = ("failed", "detected", "ended", "created", "started", "restored", "stepped")
 """In the order in which they come."""
+
+RECOVERED: Final = "Recovered"
+"""Reason of an event."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -36,6 +39,22 @@ def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
         if known is None or not _is_older(told, known):
             known = told
     return status if known is None else {**status, "lastRecovery": known}
+
+
+def seconds(told: Mapping[str, Any]) -> int | None:
+    """From the failure to the first new step; None if one of them is unknown."""
+    if not {"failed", "stepped"} <= told.keys():
+        return None
+    return max(0, round((moment(told["stepped"]) - moment(told["failed"])).total_seconds()))
+
+
+def events(old: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[Event, ...]:
+    """What a failure or a loss has cost, once training has recovered from it."""
+    known, told = old.get("lastRecovery") or {}, status.get("lastRecovery") or {}
+    without_a_step = seconds(told)
+    if without_a_step is None or "stepped" in known:
+        return ()
+    return (Event("Normal", RECOVERED, f"The first new step came {without_a_step} s after the last failure or loss."),)
 
 
 def _begun(status: Object, old: Mapping[str, Any], now: datetime) -> Mapping[str, Any] | None:
@@ -73,8 +92,10 @@ def _in_place(ledger: TrainerLedger) -> dict[str, Any]:
 
 def _is_older(told: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     """True if the pod still reports the restart before the known failure. About the same one it may know more."""
-    tolerance = _SAME if known["how"] == "InPlace" else timedelta()
-    return moment(told["failed"]) < moment(known["failed"]) - tolerance
+    if known["how"] == "InPlace":
+        return moment(told["failed"]) < moment(known["failed"]) - _SAME
+    # The chief's pod may have stayed: it detects the loss of another before the operator does.
+    return moment(told["started"]) < moment(known["failed"])
 
 
 def _text(milliseconds: int) -> str:
