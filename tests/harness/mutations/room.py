@@ -107,6 +107,13 @@ MUTATIONS = (
         ("replaces_a_lost_worker",),
     ),
     Mutation(
+        "let the leader's new pod begin a gang of its own",
+        "rounds_do_not_mix",
+        (ensure_pods, "_replaces_member"),
+        lambda real: lambda ctx, replica: replica != ctx.members.chief and real(ctx, replica),
+        ("replaces_worker-0_of_a_rigid_gang_vanished",),
+    ),
+    Mutation(
         "take those for stopped who train on without a lost worker",
         "converges",
         (changes, "_absent"),
