@@ -103,6 +103,7 @@ NOT_TYPED = {
     "helm install tfgpu oci://registry.example.com/ml/charts/tfgpujob --version 0.2.0 --namespace tfgpu-system "
     "--create-namespace --wait": _RELEASE,
     "kubectl apply --server-side -f build/release/0.2.0/install.yaml": _RELEASE,
+    "kubectl --namespace tfgpu-system port-forward service/tfgpu-tfgpujob-ui 8687": _HELM,
     "make release VERSION=0.2.0 REGISTRY=registry.example.com/ml": "tests/unit/release/test_release.py makes one twice",
 }
 """Why no test runs the command, and what does instead. `helm` values are checked in tests/unit/docs/test_docs.py."""

@@ -2,9 +2,9 @@
 
 As in the trainer's supervisor (docs/adr/0027), a round with another number of workers starts once all its workers are
 up, and a moment after it was decided. A worker that has left ends with the exit code of a stop, or waits to be deleted.
-If a pod is lost, the leader's too, the others wait in theirs for its replacement (docs/adr/0037, 0061). If another has
+If a pod is lost, the leader's too, the others wait in theirs for its replacement (docs/adr/0061). If another has
 reported its end, or is silent for longer than its processes live, they train without it until then, if the pods are
-configured for it (docs/adr/0041, 0042), or with a spare instead (docs/adr/0047).
+configured for it, or with a spare instead (docs/design/membership.md).
 """
 
 from __future__ import annotations

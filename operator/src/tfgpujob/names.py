@@ -57,6 +57,8 @@ ANNOTATION_OFF: Final = f"{GROUP}/protections-off"
 ANNOTATION_POD_SETS: Final = f"{GROUP}/pod-sets"
 """On a Workload: a digest of its requests, which differs if the Workload is from an earlier spec."""
 
+TOKEN_HEADER: Final = "X-Tfgpu-Authorization"  # noqa: S105 (its name)
+"""The caller's token for the operator's page: the API server's proxy keeps `Authorization` for itself."""
 GONE: Final = "gone"
 """Beside the metadata of a job that is read from the history: when it was last seen. An API server drops such a key."""
 

@@ -35,7 +35,7 @@ CHOICES: dict[str, list[Object]] = {
     "claims": [{}, {"volumeClaims": {"enabled": True}, "deviceClaims": {"enabled": True}}],
     "kueue": [{}, {"kueue": {"enabled": True}}],
     "labels": [{}, {"commonLabels": {"a": "b"}, "podLabels": {"c": "d"}}],
-    "history": [{}, {"history": {"enabled": True, "databaseSecret": "db"}}],
+    "history": [{}, {"history": {"enabled": True, "databaseSecret": "db"}, "ui": {"enabled": True}}],
     "extra": [{}, {"extraArgs": ["--workers=1"], "extraObjects": [MAP]}],
 }
 EVERY_PAIR = [

@@ -21,6 +21,7 @@ MOUNTS = f"{OPERATOR}.volumeMounts"
 ENV = f"{OPERATOR}.env"
 RENAMED = "Deployment/gpus spec.template.spec.containers.operator"
 POLICY = "NetworkPolicy/tfgpu-tfgpujob spec"
+PAGE = f"{POD}.containers.ui"
 CLAIM = "PersistentVolumeClaim/tfgpu-tfgpujob-history spec"
 PEER: Object = {"podSelector": {}}
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
@@ -72,6 +73,10 @@ EFFECTS: dict[str, Row] = {
     "allowedServiceAccounts": ("cluster", ["a/b"], f"{ENV}.ALLOWED_SERVICE_ACCOUNTS", "a/b"),
     "podSecurity": ("cluster", "restricted", f"{ENV}.POD_SECURITY", "restricted"),
     "progress.intervalSeconds": ("cluster", 60, f"{ENV}.PROGRESS_SECONDS", "60"),
+    "ui.enabled": ("cluster", True, "Service/tfgpu-tfgpujob-ui kind", "Service"),
+    "ui.resources.requests.cpu": ("cluster", "2", f"{PAGE}.resources.requests.cpu", "2"),
+    "ui.resources.requests.memory": ("cluster", "2Gi", f"{PAGE}.resources.requests.memory", "2Gi"),
+    "ui.resources.limits.memory": ("cluster", "3Gi", f"{PAGE}.resources.limits.memory", "3Gi"),
     "history.enabled": ("cluster", True, f"{ENV}.HISTORY_DAYS", "7"),
     "history.days": ("cluster", 7, f"{ENV}.HISTORY_DAYS", "7"),
     "history.maxMiB": ("cluster", 99, f"{ENV}.HISTORY_MIB", "99"),

@@ -53,6 +53,11 @@ class Facts:
     def is_true(self, kind: str) -> bool:
         return is_true(self.job, kind)
 
+    @property
+    def gone(self) -> bool:
+        """Whether it is read from the history: it is not in the cluster any more."""
+        return names.GONE in self.job
+
     def lost_nodes(self) -> frozenset[str]:
         """Nodes of the job's pods that are gone or not ready."""
         if self.nodes is None:
@@ -64,7 +69,10 @@ class Facts:
 def gather(
     job: Object, pods: Sequence[Object], events: Sequence[Object], nodes: Sequence[Object] | None, now: datetime
 ) -> Facts:
-    """`pods` are all pods with the job's label."""
+    """`pods` are all pods with the job's label. A job from the history is described as of the time when it was last
+    seen.
+    """
+    now = min(now, moment(job.get(names.GONE)) or now)
     roles = [str(role) for role in names.Role]
     uid = job["metadata"].get("uid")
     trimmed = [pod for pod in map(trim_pod, pods) if pod.owner_uid == uid and pod.role in roles]

@@ -57,7 +57,15 @@ class Verdict:
 
 
 def find_verdict(facts: Facts) -> Verdict:
-    """The first rule that applies decides, the most important first."""
+    """The first rule that applies decides, the most important first. Commands can do nothing for a job that is gone."""
+    found = _verdict(facts)
+    if not facts.gone:
+        return found
+    steps = tuple(step for step in found.steps if "tfgpu " not in step and "kubectl " not in step)
+    return Verdict(f"{found.state}, deleted", found.why, steps)
+
+
+def _verdict(facts: Facts) -> Verdict:
     rules: tuple[Callable[[Facts], Verdict | None], ...] = (
         _deleted,
         _unseen,

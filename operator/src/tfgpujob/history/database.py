@@ -26,7 +26,7 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from tfgpujob.history.records import Kept, Record, thaw, thaw_curves
@@ -57,8 +57,12 @@ _CURVES = Table(
 )
 
 
+class HistoryError(Exception):
+    """The database is away, locked or broken."""
+
+
 class Database:
-    """Every method may raise SQLAlchemyError, for a database that is away, locked, full or broken."""
+    """Writes raise SQLAlchemyError, reads HistoryError."""
 
     def __init__(self, url: str) -> None:
         """`url`: SQLAlchemy's, such as sqlite:////var/lib/tfgpu/history.db. Raises ValueError."""
@@ -119,9 +123,12 @@ class Database:
         return thaw_curves(rows[0].content) if rows else {}
 
     def _read(self, query: Any) -> Sequence[Any]:
-        with self._engine.connect() as connection:
-            # Only the writer creates tables, this one last.
-            return connection.execute(query).all() if inspect(connection).has_table(_JOBS.name) else []
+        try:
+            with self._engine.connect() as connection:
+                # Only the writer creates tables, this one last.
+                return connection.execute(query).all() if inspect(connection).has_table(_JOBS.name) else []
+        except SQLAlchemyError as error:
+            raise HistoryError(str(error)) from error
 
 
 def _of(namespaces: Collection[str] | None) -> ColumnElement[bool]:

@@ -109,13 +109,14 @@ def _content(last: Last) -> bytes:
 def _candidates(last: Last) -> Iterator[tuple[Object, Mapping[str, Sequence[str]]]]:
     job = {key: last.job[key] for key in ("apiVersion", "kind") if key in last.job}
     job["metadata"] = {key: value for key, value in last.job["metadata"].items() if key != "deletionTimestamp"}
+    job["metadata"].setdefault("creationTimestamp", timestamp(last.at))
     spec, status, logs = spec_of(last.job), last.job.get("status") or {}, dict(_logs(last.pods))
     yield {**job, "spec": _without_values(spec), "status": status}, logs
     short = {key: _text(spec[key]) for key in _SUMMARY if key in spec} if isinstance(spec, Mapping) else {}
     yield {**job, "spec": short, "status": status}, logs
     outcome = {key: status[key] for key in _OUTCOME if key in status}
     yield {**job, "spec": short, "status": outcome}, {}
-    metadata = {key: _text(job["metadata"][key]) for key in ("name", "namespace", "uid")}
+    metadata = {key: _text(job["metadata"][key]) for key in ("name", "namespace", "uid", "creationTimestamp")}
     yield {**job, "metadata": metadata, "spec": {}, "status": {"phase": _text(status.get("phase"))}}, {}
 
 

@@ -66,6 +66,10 @@ class Connection:
         await self._streams.close()
         await self._session.close()
 
+    async def authorization(self) -> str | None:
+        """As `Login.authorization`."""
+        return await self._login.authorization()
+
     async def credentials(self) -> Credentials:
         """As `Login.credentials`."""
         return await self._login.credentials()

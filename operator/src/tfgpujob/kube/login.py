@@ -65,6 +65,21 @@ class Login:
         except (kube_config.ConfigException, OSError, yaml.YAMLError) as error:
             raise NoClusterError(f"no cluster: {_why(file) or ' '.join(str(error).split())}; {_HOW}") from error
 
+    @classmethod
+    async def of_token(cls, server: str, authority: str, token: str) -> Self:
+        """Another one's token, for the API server at this URL whose certificate this file's authority has signed."""
+
+        async def load() -> tuple[Configuration, ssl.SSLContext, str]:
+            configuration = Configuration()
+            configuration.host, configuration.ssl_ca_cert = server, authority
+            configuration.api_key["BearerToken"] = f"Bearer {token}"
+            return configuration, _tls(configuration), "default"
+
+        async def again() -> tuple[Configuration, ssl.SSLContext, str]:
+            raise NoClusterError("a token that was given is not renewed")
+
+        return cls(*await load(), again)
+
     async def authorization(self) -> str | None:
         """The Authorization header."""
         # Also runs the client's hook that reads a rotated ServiceAccount token.

@@ -21,7 +21,7 @@ from tfgpujob.describe.facts import Facts, gather
 from tfgpujob.describe.page import MAX_LINES, state_of, summary
 from tfgpujob.describe.progress_words import progress_of
 from tfgpujob.describe.timeline import timeline
-from tfgpujob.names import Condition
+from tfgpujob.names import GONE, Condition
 from tfgpujob.ui.charts import VALIDATION, Bar, Chart, line_chart, number_text, stacked
 from tfgpujob.ui.seen import Seen
 from tfgpujob.ui.timeline import Picture, picture
@@ -110,7 +110,7 @@ def job_page(seen: Seen, now: datetime) -> JobPage:
         state=", ".join([verdict.state, *(f"{ready} ready" for ready in [facts.status.get("ready")] if ready)]),
         why=_why(verdict),
         steps=[step for step in verdict.steps if not (seen.local and ("tfgpu " in step or "kubectl " in step))],
-        live=not facts.is_true(Condition.FINISHED),
+        live=not facts.is_true(Condition.FINISHED) and not facts.gone,
         facts=[(label, text) for label, texts in summary(facts) for text in [" ".join(filter(None, texts))] if text],
         charts=charts_of(seen.series),
         workers=workers[:_MOST_WORKERS],
@@ -212,7 +212,7 @@ def _replicas(seen: Seen, facts: Facts) -> Sequence[Replica]:
 def _yaml(job: Object) -> Sequence[str]:
     """The job as the cluster has it, without managedFields."""
     metadata = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
-    plain: dict[str, Any] = {**job, "metadata": metadata}
+    plain: dict[str, Any] = {**{key: value for key, value in job.items() if key != GONE}, "metadata": metadata}
     if len(json.dumps(plain, default=str)) > _MAX_YAML:
         return ["# too long to be shown here: tfgpu get NAME -o yaml"]
     return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)).splitlines()
@@ -224,6 +224,8 @@ def _commands(seen: Seen, facts: Facts) -> Sequence[tuple[str, str]]:
         where = f"{name} --dir {shlex.quote(seen.local)}"
         return [("Curves in a terminal", f"tfgpu plot {where}"), ("TensorBoard", f"tfgpu tensorboard {where}")]
     where = f"{name} -n {shlex.quote(str(facts.job['metadata'].get('namespace', 'default')))}"
+    if facts.gone:
+        return [("The same in a terminal", f"tfgpu describe {where}"), ("Jobs that were deleted", "tfgpu history")]
     known = [
         ("What is wrong", f"tfgpu describe {where}"),
         ("What its replicas print", f"tfgpu logs {where} -f"),

@@ -14,7 +14,7 @@ from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.describe import find_verdict
 from tfgpujob.describe.facts import gather, moment
 from tfgpujob.describe.page import progress_line
-from tfgpujob.names import Phase
+from tfgpujob.names import GONE, Phase
 from tfgpujob.ui.charts import Chart, line_chart, number_text
 from tfgpujob.ui.job_page import in_order, title_of, tone_of
 from tfgpujob.ui.seen import Seen, cut
@@ -111,7 +111,7 @@ def _created(job: Object) -> str | None:
 
 def _sums(jobs: Sequence[Job]) -> Sequence[tuple[str, str]]:
     """Running and waiting jobs, with their GPUs."""
-    unfinished = [job for job in jobs if not job.finished]
+    unfinished = [job for job in jobs if not job.finished and GONE not in job.raw]
     running = [job for job in unfinished if _phase(job.raw) == Phase.RUNNING]
     waiting = [job for job in unfinished if _phase(job.raw) != Phase.RUNNING]
     return [

@@ -41,58 +41,72 @@ class ErrorPage:
     live: bool = False
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
 def application(source: Source, token: str) -> web.Application:
     """Answers below /TOKEN/; every other path is 404."""
 
     @web.middleware
-    async def guard(
-        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         shown = request.match_info.get("token", "")
         if request.url.host not in {ADDRESS, "localhost"} or not compare_digest(shown.encode(), token.encode()):
             raise web.HTTPNotFound(headers=HEADERS)
-        depth = request.path.removeprefix(f"/{token}/").count("/")
-        try:
-            answer = await handler(request)
-        except LookupError:
-            answer = _page("error.html", ErrorPage("There is no such job."), depth, HTTPStatus.NOT_FOUND)
-        except (ApiError, InvalidNameError) as error:
-            problem = error.message if isinstance(error, ApiError) and error.message else str(error)
-            gone = isinstance(error, InvalidNameError) or error.code == HTTPStatus.NOT_FOUND
-            status = HTTPStatus.NOT_FOUND if gone else HTTPStatus.BAD_GATEWAY
-            answer = _page("error.html", ErrorPage(problem[:2000]), depth, status)
-        answer.headers.update(HEADERS)
-        return answer
-
-    async def jobs(request: web.Request) -> web.Response:
-        found, unknown = await source.jobs()
-        wanted = Filter(*(request.query.get(name, "") for name in ("namespace", "phase", "text")))
-        return _page("list.html", list_page(found, wanted, unknown, _now()), 0)
-
-    async def job(request: web.Request) -> web.Response:
-        key = f"{request.match_info['namespace']}/{request.match_info['name']}"
-        return _page("job.html", job_page(await source.seen(key), _now()), 2)
-
-    async def compare(request: web.Request) -> web.Response:
-        keys = dict.fromkeys(request.query.getall("job", [])[:MOST_COMPARED])
-        return _page("compare.html", compare_page({key: await source.curves(key) for key in keys}, _now()), 0)
-
-    async def file(request: web.Request) -> web.Response:
-        name = request.match_info["file"]
-        if name not in STATIC:
-            raise web.HTTPNotFound(headers=HEADERS)
-        return web.Response(body=static(name), content_type=STATIC[name], charset="utf-8")
+        return await answered(request, handler, depth=request.path.removeprefix(f"/{token}/").count("/"))
 
     served = web.Application(middlewares=[guard])
-    served.router.add_get("/{token}/", jobs)
-    served.router.add_get("/{token}/jobs/{namespace}/{name}", job)
-    served.router.add_get("/{token}/compare", compare)
-    served.router.add_get("/{token}/{file}", file)
+    add_pages(served, "/{token}/", lambda _: source)
     return served
 
 
-def _page(template: str, page: object, depth: int, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
-    return web.Response(text=html(template, page, "../" * depth or "./"), content_type="text/html", status=status)
+def add_pages(served: web.Application, root: str, source_of: Callable[[web.Request], Source]) -> None:
+    """The pages, below a path that ends with a slash."""
+
+    async def jobs(request: web.Request) -> web.Response:
+        found, unknown = await source_of(request).jobs()
+        wanted = Filter(*(request.query.get(name, "") for name in ("namespace", "phase", "text")))
+        return page("list.html", list_page(found, wanted, unknown, now()))
+
+    async def job(request: web.Request) -> web.Response:
+        key = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        return page("job.html", job_page(await source_of(request).seen(key), now()), 2)
+
+    async def compare(request: web.Request) -> web.Response:
+        source, keys = source_of(request), dict.fromkeys(request.query.getall("job", [])[:MOST_COMPARED])
+        return page("compare.html", compare_page({key: await source.curves(key) for key in keys}, now()))
+
+    served.router.add_get(root, jobs)
+    served.router.add_get(f"{root}jobs/{{namespace}}/{{name}}", job)
+    served.router.add_get(f"{root}compare", compare)
+    served.router.add_get(f"{root}{{file}}", file)
+
+
+async def file(request: web.Request) -> web.Response:
+    """A file of STATIC."""
+    name = request.match_info["file"]
+    if name not in STATIC:
+        raise web.HTTPNotFound(headers=HEADERS)
+    return web.Response(body=static(name), content_type=STATIC[name], charset="utf-8")
+
+
+async def answered(request: web.Request, handler: Handler, depth: int) -> web.StreamResponse:
+    """The handler's answer, or a page that says why there is none. `depth`: slashes below the list."""
+    try:
+        answer = await handler(request)
+    except LookupError:
+        answer = page("error.html", ErrorPage("There is no such job."), depth, HTTPStatus.NOT_FOUND)
+    except (ApiError, InvalidNameError) as error:
+        problem = error.message if isinstance(error, ApiError) and error.message else str(error)
+        gone = isinstance(error, InvalidNameError) or error.code == HTTPStatus.NOT_FOUND
+        status = HTTPStatus.NOT_FOUND if gone else HTTPStatus.BAD_GATEWAY
+        answer = page("error.html", ErrorPage(problem[:2000]), depth, status)
+    answer.headers.update(HEADERS)
+    return answer
+
+
+def page(template: str, shown: object, depth: int = 0, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    """A template as an answer."""
+    return web.Response(text=html(template, shown, "../" * depth or "./"), content_type="text/html", status=status)
 
 
 @asynccontextmanager
@@ -111,5 +125,5 @@ async def serving(source: Source, port: int) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def _now() -> datetime:
+def now() -> datetime:
     return datetime.now(UTC)

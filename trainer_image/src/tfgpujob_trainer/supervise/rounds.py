@@ -22,10 +22,10 @@ one is gone with all its processes. So the next round starts once the new pod ha
 operator decides whether there will be one; if not, it ends the pods. When a pod is asked to stop, all processes stop
 after the same step, as in a drain.
 
-The leader's pod is replaced like any other. Its name is the same, so the API server decides who leads, and its
-`replica-restart` orders the leaders. The new one knows nothing of the gang: to it all members are lost. Each survivor
-has ended its processes when it connects, and brings its round and the step of its in-memory checkpoint. Only those count
-that belong to the newest round, or that it has started from: any other may have been abandoned.
+The leader's pod is replaced like any other. The API server has one pod of its name, so that decides who leads, and
+leaders are ordered by how often it was replaced. The new one knows nothing of the gang: to it all members are lost.
+Each survivor has ended its processes when it connects, and brings its round and the step of its in-memory checkpoint.
+Only those count that belong to the newest round, or that it has started from: any other may have been abandoned.
 
 A pod that has reported the end of its processes before it left, as on a drain, an eviction or a preemption, has none
 any more. The others then train without it, if they are at least `least`, and admit its replacement like any joining
