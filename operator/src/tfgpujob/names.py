@@ -59,6 +59,8 @@ ANNOTATION_POD_SETS: Final = f"{GROUP}/pod-sets"
 
 TOKEN_HEADER: Final = "X-Tfgpu-Authorization"  # noqa: S105 (its name)
 """The caller's token for the operator's page: the API server's proxy keeps `Authorization` for itself."""
+PAGE_SERVICE: Final = "tfgpu-system/tfgpu-tfgpujob-ui"
+"""Namespace and name of the page's Service if the chart is installed as docs/install.md says."""
 GONE: Final = "gone"
 """Beside the metadata of a job that is read from the history: when it was last seen. An API server drops such a key."""
 

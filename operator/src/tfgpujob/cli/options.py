@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tfgpujob import names
 from tfgpujob.cli.output import Format
 from tfgpujob.convert.requirements import requirement_lines
 from tfgpujob.exits import CliError, Exit
@@ -26,6 +27,15 @@ def output_option(*forms: Format) -> Callable[[Callable[..., Any]], Callable[...
         help="How to show the result.",
     )
 
+
+page_option = click.option(
+    "--page",
+    envvar="TFGPU_PAGE",
+    default=names.PAGE_SERVICE,
+    show_default=True,
+    metavar="NAMESPACE/SERVICE",
+    help="The Service of the operator's page, for deleted jobs; also by $TFGPU_PAGE.",
+)
 
 job_file = click.argument("file", metavar="JOB.YAML", type=click.Path(allow_dash=True))
 """A file with one TFGPUJob, perhaps among other objects; `-` is standard input."""

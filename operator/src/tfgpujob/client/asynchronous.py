@@ -102,6 +102,30 @@ class AsyncClient:
         path = paths.jobs(None if all_namespaces else namespace or self.namespace)
         return [Job(_whole(item)) for item in await self._server.items(path)]
 
+    async def deleted(
+        self,
+        name: str = "",
+        namespace: str | None = None,
+        *,
+        all_namespaces: bool = False,
+        page: str = names.PAGE_SERVICE,
+    ) -> Sequence[Job]:
+        """Jobs that were deleted, as the operator last saw them, the newest first; without a name, all.
+
+        `page`: the Service of the operator's page, as namespace/name. It answers with what the caller may get, so the
+        login must be a token.
+        """
+        token = await self._connection.authorization()
+        if token is None or not token.startswith("Bearer "):
+            raise ApiError(401, "Unauthorized", "the history needs a login by a token, and this one is a certificate")
+        where, _, service = page.partition("/")
+        path = f"{paths.core(where, 'services')}/{paths.checked(service)}:http/proxy/history"
+        within = "" if all_namespaces else paths.checked(namespace or self.namespace)
+        wanted = {"namespace": within, "name": name and paths.checked(name)}
+        query = {key: value for key, value in wanted.items() if value}
+        answer = await self._server.send("GET", path, query=query, headers={names.TOKEN_HEADER: token})
+        return [Job(item) for item in answer.get("items") or ()]
+
     async def watch(self, name: str, namespace: str | None = None) -> AsyncIterator[Job]:
         """The job as it is now, and again after every change, until it is deleted. Raises ApiError(404)."""
         async for event in self._server.changes(paths.jobs(namespace or self.namespace), paths.checked(name)):

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+from tfgpujob import names
 from tfgpujob.api.status import ProgressStatus
 from tfgpujob.client.blocking import BlockingClient
 from tfgpujob.client.gpu_check import GpuCheck
@@ -54,6 +55,21 @@ class Client(BlockingClient):
     def list(self, namespace: str | None = None, *, all_namespaces: bool = False) -> Sequence[Job]:
         """The jobs of a namespace, or of the whole cluster."""
         return self._run(self._client.list(namespace, all_namespaces=all_namespaces))
+
+    def deleted(
+        self,
+        name: str = "",
+        namespace: str | None = None,
+        *,
+        all_namespaces: bool = False,
+        page: str = names.PAGE_SERVICE,
+    ) -> Sequence[Job]:
+        """Jobs that were deleted, as the operator last saw them, the newest first; without a name, all.
+
+        `page`: the Service of the operator's page, as namespace/name. It answers with what the caller may get, so the
+        login must be a token.
+        """
+        return self._run(self._client.deleted(name, namespace, all_namespaces=all_namespaces, page=page))
 
     def watch(self, name: str, namespace: str | None = None) -> Generator[Job, None, None]:
         """The job as it is now, and again after every change, until it is deleted. Raises ApiError(404)."""

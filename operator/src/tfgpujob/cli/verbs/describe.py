@@ -8,9 +8,11 @@ from typing import Final
 import click
 
 from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.cli.options import page_option
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.client import Client
+from tfgpujob.client import ApiError, Client
 from tfgpujob.describe import describe
+from tfgpujob.kube.errors import MISSING
 from tfgpujob.printable import printable
 
 PLACE: Final = Heading.IN_A_CLUSTER, 40
@@ -18,9 +20,29 @@ PLACE: Final = Heading.IN_A_CLUSTER, 40
 
 @click.command()
 @job_name
+@page_option
 @cluster_verb
-def command(client: Client, name: str) -> None:
-    """Show what a job does, why it waits, what went wrong, and what to do next."""
-    job = client.get(name)
-    page = describe(job.raw, client.pods(name), client.events(name), client.nodes(), datetime.now(UTC))
-    click.echo(printable(page))
+def command(client: Client, name: str, page: str) -> None:
+    """Show what a job does, why it waits, what went wrong, and what to do next; also after it was deleted, if the
+    operator keeps a history.
+    """
+    now = datetime.now(UTC)
+    try:
+        job = client.get(name)
+        text = describe(job.raw, client.pods(name), client.events(name), client.nodes(), now)
+    except ApiError as error:
+        if error.code != MISSING:
+            raise
+        text = _of_history(client, name, page, now)
+        if not text:
+            raise
+    click.echo(printable(text))
+
+
+def _of_history(client: Client, name: str, page: str, now: datetime) -> str:
+    """Empty if nothing is known."""
+    try:
+        found = client.deleted(name, page=page)
+    except ApiError:
+        return ""
+    return describe(found[0].raw, (), (), None, now) if found else ""
