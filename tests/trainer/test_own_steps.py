@@ -254,7 +254,7 @@ def test_an_optimizer_may_be_used_in_a_branch_on_one_device_only():
     expected = train_plainly(distilled(Accumulating), *data(), epochs=3, batch=8, seed=1)
     run = train(lambda: distilled(Accumulating), 1)
     assert all(np.abs(a - b).max() < 1e-10 for a, b in zip(weights_of(run), expected, strict=True))
-    with pytest.raises(ConfigError, match="train_step of Accumulating uses an optimizer in a branch"):
+    with pytest.raises(ConfigError, match="train_step of Accumulating uses an optimizer in a part of its graph"):
         train(lambda: distilled(Accumulating))
 
 

@@ -25,6 +25,7 @@ class Model(keras.Model):
     def call(self, x):
         return self.inner(x)
 
+    @tf.function
     def train_step(self, data):
         with tf.GradientTape() as tape:
             loss = ops.mean(ops.square(self(data) - data))

@@ -20,6 +20,7 @@ from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.optimizers import leave_reduction, optimizers_of
 
 _CLIPS = ("clipnorm", "global_clipnorm", "clipvalue")
+_APPLY = "_backend_apply_gradients"
 _TAKEN_OVER = ("gradient_accumulation_steps", "ema_overwrite_frequency")
 
 
@@ -70,6 +71,48 @@ class Averages:
 
 
 @dataclass(frozen=True, slots=True)
+class SeveralBatches:
+    """Keras' gradient_accumulation_steps: the optimizer gets the mean of the gradients of several batches. It keeps
+    their sums itself; Keras' own way to add them fails inside a replica."""
+
+    optimizer: keras.optimizers.Optimizer
+    steps: int
+
+    def due(self) -> Any:
+        """Whether this batch is the last one of a mean."""
+        return tf.equal((tf.convert_to_tensor(self.optimizer._iterations) + 1) % self.steps, 0)  # noqa: SLF001
+
+    def add(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Count a batch before."""
+        for kept, gradient in self._pairs(gradients, variables):
+            kept.assign_add(tf.convert_to_tensor(gradient))
+        self.optimizer._iterations.assign_add(1)  # noqa: SLF001
+
+    def mean(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The mean with those of the last batch; the next one begins at zero."""
+        found = {
+            id(kept): (tf.convert_to_tensor(gradient) + tf.convert_to_tensor(kept.value)) / self.steps
+            for kept, gradient in self._pairs(gradients, variables)
+        }
+        for kept, _ in self._pairs(gradients, variables):
+            kept.assign(tf.zeros_like(found[id(kept)]))
+        return [None if g is None else found[id(self._kept(v))] for g, v in zip(gradients, variables, strict=True)]
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """In place of the optimizer's `_backend_apply_gradients`: what that does with a mean."""
+        optimizer = self.optimizer
+        gradients = optimizer._clip_gradients(gradients)  # noqa: SLF001 (private: Keras is pinned)
+        optimizer._apply_weight_decay(variables)  # noqa: SLF001
+        optimizer._backend_update_step(gradients, variables, optimizer.learning_rate)  # noqa: SLF001
+
+    def _pairs(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[tuple[Any, Any]]:
+        return [(self._kept(v), g) for g, v in zip(gradients, variables, strict=True) if g is not None]
+
+    def _kept(self, variable: Any) -> Any:
+        return self.optimizer._accumulated_gradients[self.optimizer._get_variable_index(variable)]  # noqa: SLF001
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerTakeover:
     """What was taken over from the optimizer, with log lines. `optimizer` is the one that applies."""
 
@@ -78,6 +121,7 @@ class OptimizerTakeover:
     accumulate: int
     averages: Averages | None
     original: dict[str, Any]
+    several: SeveralBatches | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -89,7 +133,11 @@ class OptimizerTakeover:
                 notes.append(f"{clip}={value:g}: applied after the all-reduce, to the global gradient")
         if self.loss_scale is not None:
             notes.append("loss scale: a step with an overflow on any replica is skipped on all of them")
-        if self.original["gradient_accumulation_steps"]:
+        if self.several is not None:
+            notes.append(
+                f"gradient_accumulation_steps={self.several.steps}: the optimizer gets the mean of as many steps"
+            )
+        elif self.original.get("gradient_accumulation_steps"):
             notes.append(f"gradient_accumulation_steps={self.accumulate}: micro-batches of each global batch")
         return notes
 
@@ -111,17 +159,21 @@ class OptimizerTakeover:
             self.optimizer.apply(gradients, variables)
 
 
-def take_over_optimizer(model: keras.Model, strategy: str, accumulate: int | None = None) -> OptimizerTakeover:
+def take_over_optimizer(
+    model: keras.Model, strategy: str, accumulate: int | None = None, *, of_script: bool = False
+) -> OptimizerTakeover:
     """Take over the optimizer's settings, and switch them and its own reduction off.
 
-    `strategy` is its name in SUPPORT, `accumulate` what the configuration says. Raises ConfigError if the optimizer
-    says another number, and for what this version would not do right.
+    `strategy` is its name in SUPPORT, `accumulate` what the configuration says. In a script, an optimizer that
+    accumulates gradients does so over its batches; in a module, over the parts of each. Raises ConfigError if the
+    optimizer says another number, and for what this version would not do right.
     """
     _refuse(model, strategy)
     scaler = model.optimizer if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) else None
     optimizer = model.optimizer if scaler is None else scaler.inner_optimizer
     original = {name: getattr(optimizer, name) for name in _TAKEN_OVER}
-    compiled = original["gradient_accumulation_steps"]
+    several = _several_batches(optimizer, scaler, strategy) if of_script else None
+    compiled = original["gradient_accumulation_steps"] if several is None else None
     for technique, who, wanted in (
         ("gradient accumulation", "gradient accumulation", (accumulate or compiled or 1) > 1),
         ("mixed_float16", "mixed_float16 with its loss scale", scaler is not None),
@@ -135,7 +187,8 @@ def take_over_optimizer(model: keras.Model, strategy: str, accumulate: int | Non
             "say it in one place",
         )
     for name in _TAKEN_OVER:
-        setattr(optimizer, name, None)
+        if several is None or name != "gradient_accumulation_steps":  # else `iterations` counts the means
+            setattr(optimizer, name, None)
     leave_reduction(optimizers_of(model))
     if strategy == PARAMETER_SERVER:
         _clip_rows(optimizer)
@@ -144,8 +197,29 @@ def take_over_optimizer(model: keras.Model, strategy: str, accumulate: int | Non
         None if scaler is None else LossScale(scaler),
         accumulate or compiled or 1,
         Averages(optimizer, original["ema_overwrite_frequency"]) if original["ema_overwrite_frequency"] else None,
-        original,
+        original if several is None else {"ema_overwrite_frequency": None},
+        several,
     )
+
+
+def _several_batches(optimizer: Any, scaler: Any, strategy: str) -> SeveralBatches | None:
+    steps = optimizer.gradient_accumulation_steps
+    if not steps:
+        return None
+    for wanted, what in (
+        (scaler is not None, "a loss scale"),
+        (optimizer.use_ema, "use_ema=True"),
+        (strategy == PARAMETER_SERVER, "the strategy ParameterServer"),
+    ):
+        if wanted:
+            raise ConfigError(
+                f"the optimizer says gradient_accumulation_steps={steps}, with {what}",
+                f"leave it out and make batches {steps} times as large; trainer.accumulate: {steps} computes a part of "
+                "each at a time",
+            )
+    several = SeveralBatches(optimizer, steps)
+    optimizer._backend_apply_gradients = several.apply  # noqa: SLF001
+    return several
 
 
 @contextmanager
@@ -165,7 +239,7 @@ def give_back_optimizers(model: keras.Model, takeover: OptimizerTakeover) -> Non
     for name, value in takeover.original.items():
         setattr(takeover.optimizer, name, value)
     for optimizer in optimizers_of(model).values():
-        for name in ("apply", "apply_gradients", "_all_reduce_sum_gradients", "_clip_gradients"):
+        for name in ("apply", "apply_gradients", "_all_reduce_sum_gradients", "_clip_gradients", _APPLY):
             vars(optimizer).pop(name, None)
 
 

@@ -13,9 +13,13 @@ from tfgpujob_trainer.model.own_steps import has_own_steps, leave_optimizers
 from tfgpujob_trainer.model.replica_seeds import draw_as_compiled
 
 
-def take_over(model: keras.Model, strategy: str, accumulate: int | None = None) -> OptimizerTakeover:
+def take_over(
+    model: keras.Model, strategy: str, accumulate: int | None = None, *, of_script: bool = False
+) -> OptimizerTakeover:
     """Take over the optimizers, as far as the model's steps are not its own. Raises ConfigError for what cannot be."""
-    return (leave_optimizers if has_own_steps(model) else take_over_optimizer)(model, strategy, accumulate)
+    if has_own_steps(model):
+        return leave_optimizers(model, strategy, accumulate)
+    return take_over_optimizer(model, strategy, accumulate, of_script=of_script)
 
 
 @contextmanager

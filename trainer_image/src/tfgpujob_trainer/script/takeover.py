@@ -68,7 +68,6 @@ class Takeover:
         with trained_as_at_first(model):
             self.fits += 1
             data = fit_data(call, alike=self.session.env.is_asynchronous)
-            _refuse_steps_of_several_batches(model, data.batch_size)
             fit = self._fit_of(model, call, data)
             (self._on_fit or partial(self._train, call, data))(fit)
         history: keras.callbacks.History = model.history
@@ -161,15 +160,3 @@ def _without_epochs(model: keras.Model, call: FitCall, *, is_chief: bool) -> ker
     hooks("on_train_begin")
     hooks("on_train_end")
     return history
-
-
-def _refuse_steps_of_several_batches(model: keras.Model, rows: int) -> None:
-    optimizer = getattr(model, "optimizer", None)
-    steps = getattr(getattr(optimizer, "inner_optimizer", optimizer), "gradient_accumulation_steps", None)
-    if steps:
-        raise ConfigError(
-            f"the optimizer says gradient_accumulation_steps={steps}: Keras makes one step of {steps} batches, the "
-            "trainer one of each",
-            f"leave it out and make batches of {steps * rows} rows; trainer.accumulate: {steps} computes {rows} at a "
-            "time",
-        )

@@ -74,6 +74,8 @@ class OwnSteps:
         """In a trial, the gradients of each use of an optimizer by each replica."""
         self._graph: Any = None
         """The step's, in a trial: that of a branch or a loop in it is another one."""
+        self._branches = False
+        """Whether an optimizer is used in one of these."""
         self._gradients = Gradients()
         self._variables: dict[int, tuple[keras.optimizers.Optimizer, list[Any]]] = {}
         self._trials: dict[str, Trial] = {}
@@ -249,7 +251,13 @@ class OwnSteps:
         assert self._tried is not None
         self._tried.pop(replica, None)
         self._graph = tf.compat.v1.get_default_graph()
-        given = dict(_by_name(getattr(self._model, step)(self._as_given(part)) or {}))
+        given = dict(_by_name(self._step(step)(self._as_given(part)) or {}))
+        if self._branches and self._strategy.num_replicas_in_sync > 1:
+            raise ConfigError(
+                f"the {step} of {type(self._model).__name__} uses an optimizer in a part of its graph, such as a "
+                "tf.cond or a tf.function, in which replicas can't sum gradients",
+                "use it outside, in each step; a larger batch has the gradients of several",
+            )
         found = {name: tf.cast(value, tf.float64) for name, value in given.items()}
         uses = self._tried.get(replica, [])
         for use in uses:
@@ -266,7 +274,7 @@ class OwnSteps:
         self._weights[replica] = weight
         self._rows[replica], self._uses[replica] = rows, 0
         before, states_before = self.metric_states.begin_step(), self._states.before()
-        given = getattr(self._model, step)(self._as_given(batch)) or {}
+        given = self._step(step)(self._as_given(batch)) or {}
         logs = dict(_by_name(given))
         self._names[step] = tuple(logs)
         count = tf.cast(rows, keras.config.floatx())
@@ -298,6 +306,13 @@ class OwnSteps:
         ]
         states = self.metric_states.end_step(before, of_step)
         return tf.constant(True), message["flags"], groups, states, times
+
+    def _step(self, name: str) -> Callable[[Any], Any]:
+        """The model's step. One that is a tf.function becomes a part of the graph of this one."""
+        function = getattr(type(self._model), name)
+        if not isinstance(function, tf.types.experimental.PolymorphicFunction):
+            return getattr(self._model, name)
+        return partial(tf.autograph.to_graph(function.python_function), self._model)
 
     def _is_sum(self, step: str, name: str) -> bool:
         return self._kinds.get((step, name)) == [1.0]
@@ -340,12 +355,8 @@ class OwnSteps:
             self._variables[id(optimizer)] = optimizer, variables
             if tf.compat.v1.get_default_graph() is self._graph:
                 self._tried.setdefault(replica, []).append(grads)
-            elif self._strategy.num_replicas_in_sync > 1:
-                raise ConfigError(
-                    f"the train_step of {type(self._model).__name__} uses an optimizer in a branch or a loop of its "
-                    "graph, such as tf.cond, in which replicas can't sum gradients",
-                    "use it outside, in each step: gradients of several batches are those of larger batches",
-                )
+            else:
+                self._branches = True
             return
         if self._strategy.num_replicas_in_sync > 1:
             dense = next((g for g in grads if g is not None), None)

@@ -325,41 +325,59 @@ class SynchronousSteps:
         return list(tape.gradient(regularisation, variables))
 
     def _update(self, gradients: list[list[Any]], groups: list[Any], regularisers: list[Any]) -> Any:
-        """Apply the gradient of the global loss or, after an overflow, skip it; whether it was applied."""
-        total = self._combine(gradients, groups)
-        if self._takeover.loss_scale is None:
-            return self._apply_finite(total, regularisers)
-        if (context := tf.distribute.get_replica_context()) is None:  # already for all replicas, see jitted_update
-            return tf.cond(all_finite(total), lambda: self._apply_finite(total, regularisers), self._skip)
-        return context.merge_call(self._apply_if_finite, args=(total, regularisers))
+        """Apply the gradient of the global loss or, after an overflow, skip it; whether it was applied.
 
-    def _apply_finite(self, gradients: list[Any], regularisers: list[Any]) -> Any:
-        """Unscale, regularise and apply."""
-        variables, scale = self._model.trainable_variables, self._takeover.loss_scale
+        One of several batches is kept for their mean.
+        """
+        total = self._combine(gradients, groups)
+        if self._takeover.loss_scale is None and self._takeover.several is None:
+            return self._apply(total, regularisers)
+        if (context := tf.distribute.get_replica_context()) is None:  # already for all replicas, see jitted_update
+            args = total, regularisers
+            return tf.cond(self._is_applied(total), lambda: self._apply(*args), lambda: self._leave(*args))
+        return context.merge_call(self._apply_or_leave, args=(total, regularisers))
+
+    def _is_applied(self, gradients: list[Any]) -> Any:
+        several = self._takeover.several
+        return all_finite(gradients) if several is None else several.due()
+
+    def _whole(self, gradients: list[Any], regularisers: list[Any]) -> list[Any]:
+        """The gradient without its scale, and with that of the regularisers."""
+        scale = self._takeover.loss_scale
         total = gradients if scale is None else [divided(g, scale.value) for g in gradients]
         if regularisers:
             total = [add(a, b) for a, b in zip(total, regularisers, strict=True)]
-        self._takeover.apply([multiplied(g, self._takeover.loss_factor) for g in total], variables)
-        if self._takeover.averages is not None:
-            self._takeover.averages.overwrite_if_due(variables)
-        if scale is not None:
-            scale.grow()
+        return [multiplied(g, self._takeover.loss_factor) for g in total]
+
+    def _apply(self, gradients: list[Any], regularisers: list[Any]) -> Any:
+        takeover, variables = self._takeover, self._model.trainable_variables
+        total = self._whole(gradients, regularisers)
+        takeover.apply(total if takeover.several is None else takeover.several.mean(total, variables), variables)
+        if takeover.averages is not None:
+            takeover.averages.overwrite_if_due(variables)
+        if takeover.loss_scale is not None:
+            takeover.loss_scale.grow()
         return tf.constant(True)
 
-    def _apply_if_finite(self, strategy: tf.distribute.Strategy, gradients: list[Any], regularisers: list[Any]) -> Any:
+    def _leave(self, gradients: list[Any], regularisers: list[Any]) -> Any:
+        takeover = self._takeover
+        if takeover.several is not None:
+            takeover.several.add(self._whole(gradients, regularisers), self._model.trainable_variables)
+            return tf.constant(True)
+        assert takeover.loss_scale is not None
+        takeover.loss_scale.shrink()
+        return tf.constant(False)
+
+    def _apply_or_leave(self, strategy: tf.distribute.Strategy, gradients: list[Any], regularisers: list[Any]) -> Any:
         """The branch, taken for all replicas of this worker at once; the gradients are the same on every replica."""
 
         def run(function: Callable[..., Any], *args: Any) -> Any:
             results = strategy.extended.call_for_each_replica(function, args=args)
             return strategy.experimental_local_results(results)[0]
 
-        finite = run(all_finite, gradients)
-        return tf.cond(finite, lambda: run(self._apply_finite, gradients, regularisers), lambda: run(self._skip))
-
-    def _skip(self) -> Any:
-        assert self._takeover.loss_scale is not None
-        self._takeover.loss_scale.shrink()
-        return tf.constant(False)
+        args = gradients, regularisers
+        is_applied = run(self._is_applied, gradients)
+        return tf.cond(is_applied, lambda: run(self._apply, *args), lambda: run(self._leave, *args))
 
     def _evaluate_replica(
         self, batches: Any, edges: Any, votes: Any, own_seconds: Any, *, jit: bool

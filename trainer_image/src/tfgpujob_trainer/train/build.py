@@ -40,7 +40,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
     with recompute_and_placement.create_on_devices(settings.placement, devices):
         model = fit.model()
     refuse_own_functions(model)
-    takeover = take_over(model, name, settings.accumulate)
+    takeover = take_over(model, name, settings.accumulate, of_script=fit.of_script)
     check_precision(settings, model)
     build(model, head, name)
     schedule = make_schedule(settings, data, session.replicas, takeover.accumulate, field=fit.batch_field)
