@@ -430,7 +430,7 @@ class Gang:
                     self.departed.add(pod.name)
                 if pod.name in self.rounds.members:
                     self.missed[pod.name] = self.now
-                self.tell(self.rounds.left(pod.name, self.now), why=why)
+                self.tell(self.rounds.left(pod.name, self.now, silent=pod.unheard is not None), why=why)
         else:
             assert isinstance(end, End)
             self.disturbed |= not end.saved and not end.leaves

@@ -139,17 +139,20 @@ class Leader(Listener):
                     connection.sendall(messages.of_command(self._told.last))
             # The loss of the pod that it replaces may not be known yet.
             self._connections[member] = connection
+        silent = False
         try:
-            while told := messages.read(lines):
+            while told := messages.received(lines):
                 if "bytes" in told:
                     self._receive(Send(int(told["round"]), member, int(told["step"])), int(told["bytes"]), lines)
                 else:
                     self._ended(member, int(told["round"]), messages.end(told))
+        except OSError:
+            silent = True
         finally:
             with self._lock:
                 if self._connections.get(member) is connection:
                     del self._connections[member]
-                    self._take(self._rounds.left(member, time.monotonic()))
+                    self._take(self._rounds.left(member, time.monotonic(), silent=silent))
 
     def _receive(self, sending: Send, size: int, lines: IO[bytes]) -> None:
         """Read a checkpoint; the leader keeps it if it is complete and the rules still need it."""

@@ -28,9 +28,10 @@ Each survivor has ended its processes when it connects, and brings its round and
 Only those count that belong to the newest round, or that it has started from: any other may have been abandoned.
 
 A pod that has reported the end of its processes before it left, as on a drain, an eviction or a preemption, has none
-any more. The others then train without it, if they are at least `least`, and admit its replacement like any joining
-member. A silent pod has no processes after SILENT_SECONDS either, because it ends them without its leader
-(supervise/follower.py); a replacement that connects earlier is used. `workers` counts the missing ones too.
+any more, nor has one whose connection was closed, since that ends with its supervisor, and the processes with that. The
+others then train without it, if they are at least `least`, and admit its replacement like any joining member. A silent
+pod has no processes after SILENT_SECONDS either, because it ends them without its leader (supervise/follower.py); a
+replacement that connects earlier is used. `workers` counts the missing ones too.
 
 Some of the worker pods may be `spares`: a round consists of the others, preferably those that already take part. When a
 member of the round is gone, a connected spare is in the next round, and the lost pod's replacement becomes a spare. So
@@ -39,6 +40,7 @@ no round waits for it, and none is interrupted to admit it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -160,12 +162,17 @@ class Rounds:
         self._silent.discard(member)
         return command or self._advance(now) or self._drain()
 
-    def left(self, member: str, now: float) -> Command | None:
-        """A member's pod is gone or unreachable: whether its processes have ended is unknown."""
+    def left(self, member: str, now: float, *, silent: bool = True) -> Command | None:
+        """A member's pod is gone, and its processes with it; if it is only `silent`, that is unknown."""
         if member not in self.members or self.given_up is not None:
             self._here.discard(member)
             return self.given_up
-        return self._lose(member, now) if self._replaceable else self._give_up(f"{member} has left")
+        if not self._replaceable:
+            return self._give_up(f"{member} has left")
+        command = self._lose(member, now)
+        if not silent:
+            self._lost[member] = -math.inf
+        return command
 
     def resize(self, wanted: int) -> Command | None:
         """From now on this many workers are wanted."""
