@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -97,6 +98,41 @@ def test_who_is_lost_with_its_pod_loses_no_more_than_the_memory_of_the_others_do
         assert int(resumed[1]) >= known[lost] - 10
         assert tasks[0].ended["summary"]["weightsSha256"] == undisturbed
         assert not list((launch.directory / f"lost-{lost}/checkpoints").glob("*last-copy-*"))
+
+
+@pytest.mark.deep
+def test_a_new_leader_s_pod_gets_the_state_from_the_other_pod_s_memory(launch, undisturbed):
+    """What the lost one had saved is lost with it."""
+    *ports, leader, progress = free_ports(4)
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+
+    def start(index: int, output: str, **more: str) -> Task:
+        told = in_place(
+            TFGPU_RECOVERY_LEADER=f"127.0.0.1:{leader}",
+            TFGPU_RECOVERY_RESIZE="1",
+            TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
+            TFGPU_STRATEGY="MultiWorkerMirrored",
+            TFGPU_REPLICA_TYPE="worker",
+            TFGPU_REPLICA_INDEX=str(index),
+            TFGPU_JOB_UID="u2",
+            TFGPU_PROGRESS_PORT=str(0 if index else progress),
+            TEST_DO="slow",
+            TEST_AT="1",
+            TEST_SECONDS="0.1",
+            **more,
+        )
+        return launch.start(trainer_config(launch.directory / output, **CONFIG), env=told)
+
+    first, other = start(0, "first-leader"), start(1, "other")
+    until(lambda: (ask(progress).get("step") or 0) > 10)
+    known = ask(progress)["step"]
+    first.process.kill()
+    second = start(0, "second-leader", TFGPU_RECOVERY_JOINS="1", TFGPU_REPLICA_RESTART="1")
+    assert [task.wait() for task in (second, other)] == [0, 0], second.log + other.log
+    resumed = re.search(r"resuming after step (\d+)", second.log)
+    assert resumed is not None
+    assert int(resumed[1]) >= known - 10
+    assert second.ended["summary"]["weightsSha256"] == undisturbed
 
 
 def test_an_exception_of_the_user_is_never_tried_again(launch):
