@@ -26,7 +26,6 @@ from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract import environment
 from tfgpujob_trainer.contract.entrypoint import Entrypoint, load
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
-from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.step.jit import remember_auto
 
 _SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -100,7 +99,7 @@ def _strategy() -> tf.distribute.Strategy:
     keras.utils.set_random_seed(7)
     stop_keras_scaling_by_replicas()
     remember_auto()
-    return build_strategy(env, prepare_devices(env, say))
+    return build_strategy(env, prepare_devices(env))
 
 
 def _synchronized(trial: Trial) -> Trial:

@@ -88,5 +88,5 @@ def s3(s3_server):
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        ObjectStore("s3://runs", print)._files.mkdir("runs")
+        ObjectStore("s3://runs")._files.mkdir("runs")
         yield "s3://runs"

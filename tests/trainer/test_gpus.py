@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tests.trainer.driver import Driver
 
-from tfgpujob_trainer.cluster import gpus
+from tfgpujob_trainer.cluster import devices, gpus
 from tfgpujob_trainer.cluster.devices import prepare_devices
 from tfgpujob_trainer.cluster.gpus import Gpu
 from tfgpujob_trainer.contract.environment import Environment
@@ -101,33 +101,35 @@ def pretended(monkeypatch):
     return told
 
 
-def prepare(env):
+@pytest.fixture
+def said(pretended, monkeypatch):
     said: list[str] = []
-    return prepare_devices(env, said.append), said
+    monkeypatch.setattr(devices, "say_once", said.append)
+    return said
 
 
-def test_tensorflow_is_told_which_gpus_and_how_much_of_them(pretended):
-    devices, said = prepare(Environment(gpus=2, memory_limit_mib=9000, memory_growth=False))
-    assert devices == ["/gpu:0", "/gpu:1"]
+def test_tensorflow_is_told_which_gpus_and_how_much_of_them(pretended, said):
+    found = prepare_devices(Environment(gpus=2, memory_limit_mib=9000, memory_growth=False))
+    assert found == ["/gpu:0", "/gpu:1"]
     assert pretended == ["visible ['GPU:0', 'GPU:1']", "GPU:0 limit 9000", "GPU:1 limit 9000"]
     assert said == ["devices: 2 × type GPU:0, 81920 MiB and type GPU:1, 40960 MiB, at most 9000 MiB are taken"]
 
 
-def test_gpus_that_were_not_granted_are_left_alone(pretended):
-    devices, said = prepare(Environment(gpus=1))
-    assert (devices, pretended) == (["/gpu:0"], ["visible ['GPU:0']", "GPU:0 grows True"])
+def test_gpus_that_were_not_granted_are_left_alone(pretended, said):
+    found = prepare_devices(Environment(gpus=1))
+    assert (found, pretended) == (["/gpu:0"], ["visible ['GPU:0']", "GPU:0 grows True"])
     assert said[0].endswith("; 2 are visible, the others are left alone")
 
 
 def test_a_limit_beyond_the_smaller_gpu_is_refused_before_tensorflow_is_told_anything(pretended):
     with pytest.raises(ConfigError, match="limitMiB is 50000, and type GPU:1 has 40960 MiB"):
-        prepare(Environment(gpus=2, memory_limit_mib=50000))
+        prepare_devices(Environment(gpus=2, memory_limit_mib=50000))
     assert pretended == []
 
 
-def test_a_driver_that_shows_other_gpus_than_tensorflow_says_nothing_of_their_memory(pretended, monkeypatch):
+def test_a_driver_that_shows_other_gpus_than_tensorflow_says_nothing_of_their_memory(said, monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Driver(1 << 30))
-    _, said = prepare(Environment(gpus=2, memory_limit_mib=50000))
+    prepare_devices(Environment(gpus=2, memory_limit_mib=50000))
     assert "MiB and" not in said[0]
 
 
@@ -135,4 +137,4 @@ def test_a_build_for_other_gpus_than_nvidias_does_not_fall_back_to_the_cpu(monke
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: False)
     monkeypatch.setattr(tf.test, "is_built_with_gpu_support", lambda: True)
     with pytest.raises(ConfigError, match="1 GPU was granted and none is visible"):
-        prepare(Environment(gpus=1))
+        prepare_devices(Environment(gpus=1))

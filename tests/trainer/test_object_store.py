@@ -34,7 +34,7 @@ def said():
 
 def opened(url, directory, said, attempt=1):
     owner = Owner(job_uid="job", attempt=attempt, replica_restart=0)
-    store = store_at(directory, ObjectStore(url, said.append), owner, keep=2, say=said.append)
+    store = store_at(directory, ObjectStore(url), owner, keep=2, say=said.append)
     store.take_ownership()
     return store
 
@@ -44,14 +44,14 @@ def save(store, *steps):
         store.save(step, ARRAYS, {"step": step}, "{}")
 
 
-def test_a_new_pod_with_an_empty_disk_finds_the_newest_checkpoint(url, tmp_path, said):
+def test_a_new_pod_with_an_empty_disk_finds_the_newest_checkpoint(url, tmp_path, said, capsys):
     save(opened(url, tmp_path / "first", said), 1, 2, 30)
-    assert ObjectStore(url, said.append).checkpoints() == ["step-0000000030", "step-0000000002"]
+    assert ObjectStore(url).checkpoints() == ["step-0000000030", "step-0000000002"]
     saved = opened(url, tmp_path / "second", said).latest()
     assert saved is not None
     assert saved.state == {"step": 30}
     assert (saved.arrays()["model/0000/kernel"] == ARRAYS["model/0000/kernel"]).all()
-    assert said == [f"step-0000000030 fetched from {url}"]
+    assert capsys.readouterr().out == f"tfgpu-train: step-0000000030 fetched from {url}\n"
 
 
 @pytest.mark.parametrize("last", [COMMIT, "variables.index"])
@@ -70,7 +70,7 @@ def test_a_copy_that_broke_off_does_not_exist(last, url, tmp_path, said, monkeyp
         patch.setattr(files, "put_file", fails_late)
         with pytest.raises(OSError, match="the network is gone"):
             save(store, 2)
-    assert ObjectStore(url, said.append).checkpoints() == ["step-0000000001"]
+    assert ObjectStore(url).checkpoints() == ["step-0000000001"]
     saved = opened(url, tmp_path / "second", said).latest()
     assert saved is not None
     assert saved.state == {"step": 1}
@@ -92,7 +92,7 @@ def test_a_newer_attempt_on_another_disk_fences_the_older_one(url, tmp_path, sai
     opened(url, tmp_path / "second", said, attempt=2)
     with pytest.raises(FencedError, match="nothing was written"):
         save(older, 2)
-    assert ObjectStore(url, said.append).checkpoints() == ["step-0000000001"]
+    assert ObjectStore(url).checkpoints() == ["step-0000000001"]
     with pytest.raises(FencedError):
         opened(url, tmp_path / "third", said)
 
@@ -117,7 +117,7 @@ def test_a_process_killed_between_the_upload_and_commit_leaves_the_checkpoint_be
             assert killed.wait() == -9, killed.log
         finally:
             s3_server._server.app.before = lambda _: None
-        assert ObjectStore(url, print).checkpoints() == ["step-0000000007"]
+        assert ObjectStore(url).checkpoints() == ["step-0000000007"]
         resumed = launch.start(config("second"))
         assert resumed.wait() == 0, resumed.log
     assert f"step-0000000007 fetched from {url}" in resumed.log
@@ -129,7 +129,7 @@ def test_a_process_killed_between_the_upload_and_commit_leaves_the_checkpoint_be
 
 def test_an_unknown_protocol_names_the_field():
     with pytest.raises(ConfigError, match=r"trainer.output.store: s4://bucket: .*s4"):
-        ObjectStore("s4://bucket", print)
+        ObjectStore("s4://bucket")
 
 
 def test_a_run_goes_on_from_its_object_store_to_the_same_bits(s3, tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ def place(request, tmp_path) -> Any:
         return lambda: LocalFolder(tmp_path / "predictions")
     base = request.getfixturevalue("s3") if request.param == "s3" else "memory://runs"
     url = f"{base}/{uuid.uuid4().hex}"
-    return lambda: ObjectStore(url, print).folder("predictions")
+    return lambda: ObjectStore(url).folder("predictions")
 
 
 def arrays(part: Part) -> dict[str, np.ndarray]:
@@ -108,7 +108,7 @@ def test_a_writer_that_dies_before_the_last_byte_is_on_disk_leaves_no_part(tmp_p
 
 
 def test_an_upload_that_breaks_off_leaves_no_part(tmp_path, monkeypatch):
-    store = ObjectStore("memory://broken", print).folder("predictions")
+    store = ObjectStore("memory://broken").folder("predictions")
     results = claimed(lambda: store)
 
     def fails(*_: Any, **__: Any) -> None:

@@ -201,7 +201,7 @@ def test_predictions_go_to_an_object_store_without_a_shared_volume(undisturbed, 
     settings["output"]["store"] = f"{s3}/predict"
     killed = start_worker(launch, settings, 1, 2, TEST_PREDICTING="1", TEST_AT="15", TEST_DO="kill")
     assert killed.wait() == -9, killed.log
-    found = ObjectStore(f"{s3}/predict", print).folder("predictions")
+    found = ObjectStore(f"{s3}/predict").folder("predictions")
     assert 0 < len([name for name in found.names() if name.startswith("part-")]) < 13
     tasks = [start_worker(launch, settings, index, 2) for index in (0, 1)]
     assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
@@ -260,7 +260,7 @@ def test_one_model_over_two_devices_is_created_on_them_and_need_not_be_compiled(
     make().save(path)
     weights = {"predict": {"model": path}} if source == "model" else {"predict": {}, "initialWeights": path}
     settings = parse(config(tmp_path, None, placement={"head": 1}, **weights))
-    (model,) = load(settings, entrypoint(make, None), ["/cpu:0", "/cpu:1"], np.ones((1, 2), "float32"), print)
+    (model,) = load(settings, entrypoint(make, None), ["/cpu:0", "/cpu:1"], np.ones((1, 2), "float32"))
     places = {tuple(v.shape): v.device[-5:] for v in model._function.get_concrete_function().variables}
     assert places == {(2, 3): "CPU:0", (3,): "CPU:0", (3, 1): "CPU:1", (1,): "CPU:1"}
 

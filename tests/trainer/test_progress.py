@@ -154,12 +154,11 @@ def test_the_profile_of_the_named_steps_is_written(run, launch):
     assert list((output / "profile" / "plugins" / "profile" / profiled).glob("*.xplane.pb"))
 
 
-def test_a_profile_of_steps_that_do_not_come_is_said(tmp_path):
-    said: list[str] = []
-    profiler = Profiler((5, 8), tmp_path, said.append)
+def test_a_profile_of_steps_that_do_not_come_is_said(tmp_path, capsys):
+    profiler = Profiler((5, 8), tmp_path)
     profiler.before(1)
     profiler.close()
-    assert said == ["no profile: training here did not come to step 5"]
+    assert capsys.readouterr().out == "tfgpu-train: no profile: training here did not come to step 5\n"
 
 
 def test_json_has_no_numbers_that_json_does_not_know():
@@ -169,23 +168,22 @@ def test_json_has_no_numbers_that_json_does_not_know():
 
 
 def test_only_progress_is_answered_and_a_taken_port_is_said(capsys):
-    said: list[str] = []
-    port = progress_endpoint.serve(RunStatus(), 0, in_pod=True, say=said.append)
+    port = progress_endpoint.serve(RunStatus(), 0, in_pod=True)
     assert port is not None
     assert ask(port)["phase"] == "starting"
     for path in ("/", "/progress/", "/../progress", "/etc/passwd"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE)
-    assert progress_endpoint.serve(RunStatus(), port, in_pod=True, say=said.append) is None
+    assert progress_endpoint.serve(RunStatus(), port, in_pod=True) is None
     fix = "set TFGPU_PROGRESS_PORT to a free one, or to 0"
-    assert said == [f"no /progress: port {port}: Address already in use; {fix}"]
-    assert capsys.readouterr().err == ""
+    line = f"tfgpu-train: no /progress: port {port}: Address already in use; {fix}\n"
+    assert capsys.readouterr() == (line, "")
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> int:
     """The port of a run's own endpoint, for clients with the token `secret`."""
-    port = progress_endpoint.serve(RunStatus(), 0, in_pod=False, say=pytest.fail, token="secret")
+    port = progress_endpoint.serve(RunStatus(), 0, in_pod=False, token="secret")
     assert port is not None
     return port
 

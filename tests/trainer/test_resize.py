@@ -42,7 +42,7 @@ def put(port: int, body: bytes, token: str = TOKEN) -> tuple[int, Any]:
 
 
 def serve(resizes: ResizeRequests | None, token: str = TOKEN) -> int:
-    port = progress_endpoint.serve(RunStatus(), 0, in_pod=False, say=pytest.fail, token=token, resizes=resizes)
+    port = progress_endpoint.serve(RunStatus(), 0, in_pod=False, token=token, resizes=resizes)
     assert port is not None
     return port
 

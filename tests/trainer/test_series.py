@@ -93,7 +93,7 @@ def test_progress_tells_the_curves_only_when_it_is_asked():
     reporter = Reporter(status, iter(range(0, 100, 10)).__next__)
     for step in range(4):
         reporter.report({"step": step, "steps": 4}, 0.5, 8, {"accuracy": 0.9})
-    port = progress_endpoint.serve(status, 0, in_pod=False, say=pytest.fail)
+    port = progress_endpoint.serve(status, 0, in_pod=False)
 
     def got(path: str) -> bytes:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:

@@ -224,7 +224,7 @@ def _story(chance: random.Random, path: Path) -> None:
 
 def test_an_object_store_is_shared_in_the_same_way():
     url = "memory://shared-parts"
-    folders = [ObjectStore(url, print).folder("predictions") for _ in range(2)]
+    folders = [ObjectStore(url).folder("predictions") for _ in range(2)]
     killed = worker(folders[0], 0)
     first = takes(killed)
     killed.write(first, arrays(first))

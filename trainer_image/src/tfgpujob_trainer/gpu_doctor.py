@@ -25,7 +25,6 @@ from tfgpujob_trainer.contract import environment
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, Outcome
 from tfgpujob_trainer.contract.strategies import MIRRORED
-from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise.pod_end import write_termination_log
 
 _LEAST_FREE = 0.9
@@ -64,7 +63,7 @@ def _look(found: dict[str, Any], env: Environment) -> None:
     if cuda[0] < int(built.partition(".")[0]):
         what = f"the node's driver is for CUDA {driver} at the most, and TensorFlow is built for {built}"
         raise ConfigError(what, "update the node's driver")
-    devices = prepare_devices(env, say)
+    devices = prepare_devices(env)
     for device in devices:
         _must(f"a matrix product on {device}", partial(multiplies, device))
     if len(devices) > 1:

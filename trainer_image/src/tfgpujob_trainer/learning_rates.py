@@ -27,7 +27,6 @@ from tfgpujob_trainer.contract.strategies import ONE_DEVICE
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
-from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.run import run_with
 from tfgpujob_trainer.script.takeover import Takeover
 from tfgpujob_trainer.train.assemble import start_from
@@ -66,7 +65,7 @@ def measure(settings: TrainerConfig, rates: Sequence[float]) -> list[float]:
         raise ConfigError("trainer.mode is predict, which has no learning rate", "test a job that trains")
     path = script.find(settings, env)
     leave_threads_for_reading(settings.data.parallel_reads)
-    devices = prepare(settings, env, say)
+    devices = prepare(settings, env)
     session = open_session(settings, env, Heartbeat(None), devices[:1])
     if path is None:
         module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)

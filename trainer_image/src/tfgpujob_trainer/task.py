@@ -27,7 +27,6 @@ from tfgpujob_trainer.parameter_server.trainer import trainer_of
 from tfgpujob_trainer.predict.predict import predict
 from tfgpujob_trainer.reporting import ledger, phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
-from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.progress_endpoint import serve as serve_progress
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.script import folder
@@ -83,7 +82,7 @@ def end(outcome: Outcome, heartbeat: Heartbeat, deadline: CollectiveDeadline) ->
 def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> Outcome:
     """Train, evaluate and export, or follow a training run as its evaluator; returns how it ended."""
     leave_threads_for_reading(settings.data.parallel_reads)
-    devices = prepare(settings, env, say)
+    devices = prepare(settings, env)
     path = script.find(settings, env)
     if env.serves and (path is None or env.role == "ps"):
         serve(settings, env, heartbeat)
@@ -92,7 +91,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     if env.progress_port:
         port, token = env.progress_port, env.progress_token
         resizes = ResizeRequests.from_environment()
-        serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token, resizes=resizes)
+        serve_progress(heartbeat.run_status, port, in_pod=env.in_pod, token=token, resizes=resizes)
     if path is not None:
         env = folder.enter(settings, env)
         path = env.code_directory / settings.entrypoint

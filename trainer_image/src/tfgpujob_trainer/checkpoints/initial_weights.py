@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +16,43 @@ from tfgpujob_trainer.checkpoints.weights_by_name import load_by_name, said, tak
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.variables import local_value
+from tfgpujob_trainer.reporting.log import say
 
-Say = Callable[[str], None]
 
-
-def load_initial_weights(
-    where: str, model: keras.Model, peers: Peers, say: Say, *, new_layers: Sequence[str] = ()
-) -> None:
+def load_initial_weights(where: str, model: keras.Model, peers: Peers, *, new_layers: Sequence[str] = ()) -> None:
     """Load the weights at `where` into the model on every worker: the chief reads and broadcasts them.
 
     `where` is a .keras or .weights.h5 file, a checkpoint, or the output directory of another run, whose newest complete
     checkpoint is used. `new_layers`, by glob, keep the model's weights; all others are found by name. Raises
     ConfigError, on the chief, if they are missing or do not fit.
     """
-    values, how = _read_at(where, model, new_layers, say) if peers.is_chief else (None, "")
+    values, how = _read_at(where, model, new_layers) if peers.is_chief else (None, "")
     for index, variable in enumerate(model.weights):
         data = peers.broadcast_from_chief(b"" if values is None else values[index].tobytes())
         variable.assign(np.frombuffer(data, local_value(variable).dtype).reshape(variable.shape))
     say(f"initial weights from {where}{how}")
 
 
-def _read_at(where: str, model: keras.Model, new_layers: Sequence[str], say: Say) -> tuple[list[np.ndarray], str]:
+def _read_at(where: str, model: keras.Model, new_layers: Sequence[str]) -> tuple[list[np.ndarray], str]:
     if "://" not in where:
-        return _read(Path(where), model, new_layers, say)
+        return _read(Path(where), model, new_layers)
     with tempfile.TemporaryDirectory(prefix="tfgpu-weights-") as folder:
-        return _read(_fetched(where, Path(folder), say), model, new_layers, say)
+        return _read(_fetched(where, Path(folder)), model, new_layers)
 
 
-def _fetched(where: str, copy: Path, say: Say) -> Path:
+def _fetched(where: str, copy: Path) -> Path:
     """`where`, copied from its object store."""
     if where.endswith((".keras", ".h5")):
         folder, name = where.rsplit("/", 1)
-        ObjectStore(folder, say).get(name, copy / name)
+        ObjectStore(folder).get(name, copy / name)
         return copy / name
-    store = ObjectStore(where, say)
+    store = ObjectStore(where)
     for name in store.checkpoints()[:1]:
         store.fetch(name, copy / "checkpoints")
     return copy
 
 
-def _read(path: Path, model: keras.Model, new_layers: Sequence[str], say: Say) -> tuple[list[np.ndarray], str]:
+def _read(path: Path, model: keras.Model, new_layers: Sequence[str]) -> tuple[list[np.ndarray], str]:
     if path.is_dir():
         found = newest(path, say)
         if found is None:

@@ -9,29 +9,28 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import fsspec
 
 from tfgpujob_trainer.contract.exits import ConfigError
-
-Say = Callable[[str], None]
+from tfgpujob_trainer.reporting.log import say
 
 COMMIT = "COMMIT"
 
 
-def object_store(url: str | None, say: Say) -> ObjectStore | None:
+def object_store(url: str | None) -> ObjectStore | None:
     """The object store of `trainer.output.store`, if it is set."""
-    return None if url is None else ObjectStore(url, say)
+    return None if url is None else ObjectStore(url)
 
 
 class ObjectStore:
     """The folder at one URL. Raises ConfigError for a URL that can't be used, OSError for later errors."""
 
-    def __init__(self, url: str, say: Say) -> None:
-        self.url, self._say = url.rstrip("/"), say
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
         try:
             self._files, root = fsspec.core.url_to_fs(self.url)
         except (ValueError, ImportError) as error:
@@ -74,7 +73,7 @@ class ObjectStore:
             self._files.get_file(path, str(temporary / path.rsplit("/", 1)[-1]))
         shutil.rmtree(directory / name, ignore_errors=True)
         temporary.replace(directory / name)
-        self._say(f"{name} fetched from {self.url}")
+        say(f"{name} fetched from {self.url}")
 
     def remove(self, name: str) -> None:
         """Delete a checkpoint, COMMIT first."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from tfgpujob_trainer.cluster.peers import Peers
-
-Say = Callable[[str], None]
+from tfgpujob_trainer.reporting.log import say
 
 _NUMBERS = 1 << 20
 _ROUNDS = 3
 
 
-def measure_all_reduce(peers: Peers, say: Say) -> None:
+def measure_all_reduce(peers: Peers) -> None:
     """Time an all-reduce of 4 MiB, the best of a few, and log it. Every worker must call this."""
     if peers.workers == 1:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,24 +14,24 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.reporting.log import say_once
 
-Say = Callable[[str], None]
 _NONE = "-1"
 """Value of CUDA_VISIBLE_DEVICES with which this task was started on the CPU on purpose, as by a local run, which has
 logged it."""
 
 
-def prepare(job: TrainerConfig, env: Environment, say: Say) -> list[str]:
+def prepare(job: TrainerConfig, env: Environment) -> list[str]:
     """Set what spec.trainer says of precision and determinism, and `prepare_devices`."""
     if job.precision is not None:
         keras.config.set_dtype_policy(job.precision)
     keras.utils.set_random_seed(job.seed)
     if job.deterministic:
         tf.config.experimental.enable_op_determinism()
-    return prepare_devices(env, say)
+    return prepare_devices(env)
 
 
-def prepare_devices(env: Environment, say: Say) -> list[str]:
+def prepare_devices(env: Environment) -> list[str]:
     """Set memory and devices before TensorFlow initialises; returns the devices to train on, and logs them.
 
     Raises ConfigError when fewer GPUs are visible than the pod was granted, or with less memory than its limit.
@@ -44,10 +44,10 @@ def prepare_devices(env: Environment, say: Say) -> list[str]:
         tf.config.set_visible_devices(physical[: len(used)], "GPU")
         _set_memory(physical[: len(used)], env)
     elif env.gpus and hidden_by != _NONE:
-        say(f"CPU build of TensorFlow: {counted(env.gpus, 'granted GPU is', 'granted GPUs are')} not used")
+        say_once(f"CPU build of TensorFlow: {counted(env.gpus, 'granted GPU is', 'granted GPUs are')} not used")
     devices = [f"/gpu:{i}" for i in range(len(used))] or _cpus(1 if env.traits.clustered else env.gpus or 1)
     cores = len(os.sched_getaffinity(0))
-    say(describe(used, env, visible=len(visible), cores=cores, count=len(devices)))
+    say_once(describe(used, env, visible=len(visible), cores=cores, count=len(devices)))
     return devices
 
 

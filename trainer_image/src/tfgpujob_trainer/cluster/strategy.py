@@ -18,12 +18,11 @@ from tfgpujob_trainer.contract.strategies import MIRRORED, MULTI_WORKER_MIRRORED
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say
 
-Say = Callable[[str], None]
 AUTO, RING, NCCL, HIERARCHICAL_COPY = "Auto", "Ring", "NCCL", "HierarchicalCopy"
 """spec.trainer.communication. Absent is Auto."""
 
 
-def resolve_peers(peers: Sequence[str], say: Say) -> None:
+def resolve_peers(peers: Sequence[str]) -> None:
     """Wait until every peer's name resolves: TensorFlow would fail at the first collective instead.
 
     Waits without a limit of its own; the start-up deadline is the watchdog's.

@@ -16,7 +16,6 @@ from tfgpujob_trainer.cluster.strategy import build_strategy, resolve_peers
 from tfgpujob_trainer.contract.exits import ConfigError, TrainerError
 from tfgpujob_trainer.contract.own_program import environment
 from tfgpujob_trainer.own_loop.supervised import SupervisedStatus, new_status
-from tfgpujob_trainer.reporting.log import say, say_once
 from tfgpujob_trainer.reporting.progress_endpoint import serve
 
 T = TypeVar("T")
@@ -31,7 +30,7 @@ class Task:
         self._stop = StopFlag()
         if self.env.progress_port:
             token = self.env.progress_token
-            serve(self.run_status, self.env.progress_port, in_pod=self.env.in_pod, say=say, token=token)
+            serve(self.run_status, self.env.progress_port, in_pod=self.env.in_pod, token=token)
 
     @cached_property
     def strategy(self) -> tf.distribute.Strategy:
@@ -42,14 +41,14 @@ class Task:
                 "use tf.distribute.ParameterServerStrategy; report() works on the chief",
             )
         try:
-            devices = prepare_devices(self.env, say_once)
+            devices = prepare_devices(self.env)
         except RuntimeError as error:
             if "initialized" not in str(error):
                 raise
             raise ConfigError(
                 "strategy() comes too late: TensorFlow has begun to compute", "call it before anything of TensorFlow"
             ) from error
-        resolve_peers(self.env.peers, say)
+        resolve_peers(self.env.peers)
         found = build_strategy(self.env, devices)
         self._stop.listen()
         if isinstance(self.run_status, SupervisedStatus):

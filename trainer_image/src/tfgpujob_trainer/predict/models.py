@@ -19,8 +19,7 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import ONE_DEVICE
 from tfgpujob_trainer.model.recompute_and_placement import create_on_devices, rewrite_layers
 from tfgpujob_trainer.model.variables import weights_digest
-
-Say = Callable[[str], None]
+from tfgpujob_trainer.reporting.log import say
 
 
 class Model:
@@ -48,15 +47,15 @@ class Model:
         return found
 
 
-def load(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], example: Any, say: Say) -> list[Model]:
+def load(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], example: Any) -> list[Model]:
     """A model on each device. `example` is x of one row or more. Raises ConfigError if there is no model to load."""
     path = settings.predict.model
     try:
         if path is None:
-            return _built(settings, module, devices, example, say)
+            return _built(settings, module, devices, example)
         if not Path(path).exists():
             raise ConfigError(f"trainer.predict.model: there is no {path}", "name a .keras file or a SavedModel folder")
-        return _loaded(Path(path), settings, devices, example, say)
+        return _loaded(Path(path), settings, devices, example)
     except (OSError, ValueError, TypeError, tf.errors.OpError) as error:
         raise ConfigError(
             f"the model cannot be loaded, or does not take the rows of data('predict'): {str(error).splitlines()[0]}",
@@ -65,7 +64,7 @@ def load(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], ex
         ) from error
 
 
-def _built(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], example: Any, say: Say) -> list[Model]:
+def _built(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], example: Any) -> list[Model]:
     """model() on each device, with the weights that initialWeights names."""
     alone = Peers(tf.distribute.get_strategy(), workers=1, is_chief=True)
     first: keras.Model | None = None
@@ -76,15 +75,15 @@ def _built(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], 
             model(tf.nest.map_structure(tf.constant, example))
             if first is None:
                 first = model
-                load_initial_weights(str(settings.initial_weights), model, alone, say)
+                load_initial_weights(str(settings.initial_weights), model, alone)
             else:
                 model.set_weights(first.get_weights())
-        _place(model, settings, devices, say)
+        _place(model, settings, devices)
         found.append(Model(device, _inference(model), example, weights_digest(first)))
     return found
 
 
-def _loaded(path: Path, settings: TrainerConfig, devices: Sequence[str], example: Any, say: Say) -> list[Model]:
+def _loaded(path: Path, settings: TrainerConfig, devices: Sequence[str], example: Any) -> list[Model]:
     digest = hashlib.sha256()
     for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
         with file.open("rb") as opened:
@@ -99,12 +98,12 @@ def _loaded(path: Path, settings: TrainerConfig, devices: Sequence[str], example
             model = None if path.is_dir() else keras.saving.load_model(path, compile=False)
             function = _saved_model(path) if model is None else _inference(model)
         if model is not None:
-            _place(model, settings, devices, say)
+            _place(model, settings, devices)
         found.append(Model(device, function, example, digest.hexdigest()))
     return found
 
 
-def _place(model: keras.Model, settings: TrainerConfig, devices: Sequence[str], say: Say) -> None:
+def _place(model: keras.Model, settings: TrainerConfig, devices: Sequence[str]) -> None:
     """Place each layer that placement names on its device."""
     for note in rewrite_layers(model, (), settings.placement, devices, ONE_DEVICE):
         say(note)

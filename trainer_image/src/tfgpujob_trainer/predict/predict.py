@@ -50,20 +50,20 @@ _PREFETCH = 2
 def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> Outcome:
     """Compute this worker's missing parts; returns how it ended."""
     _share_cores(max(env.gpus or 1, 1) * env.processes_per_gpu)
-    devices = prepare(settings, env, say)
+    devices = prepare(settings, env)
     check_placement(settings.placement, devices)
     devices = devices[:1] if env.traits.single_replica and not settings.placement else devices
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:
         port, token = env.progress_port, env.progress_token
-        serve(heartbeat.run_status, port, in_pod=env.in_pod, say=say, token=token)
+        serve(heartbeat.run_status, port, in_pod=env.in_pod, token=token)
     stop = StopFlag()
     stop.listen()
     heartbeat.stoppable()
     rows = ModuleRows(settings, module, heartbeat).read("predict", module.data("predict"))
     data = _indexed(settings, rows, heartbeat)
-    models = load(settings, module, devices, data.take(np.arange(1))[0], say)
-    store = object_store(settings.output.store, say)
+    models = load(settings, module, devices, data.take(np.arange(1))[0])
+    store = object_store(settings.output.store)
     results = Results(
         LocalFolder(Path(settings.output.directory) / "predictions") if store is None else store.folder("predictions")
     )

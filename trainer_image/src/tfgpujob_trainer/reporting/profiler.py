@@ -8,14 +8,14 @@ from pathlib import Path
 import tensorflow as tf
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-Say = Callable[[str], None]
+from tfgpujob_trainer.reporting.log import say
 
 
 class Profiler:
     """Runs from before the first to after the last of `steps`. Its errors never end the training."""
 
-    def __init__(self, steps: tuple[int, ...] | None, directory: Path, say: Say) -> None:
-        self._steps, self._directory, self._say = steps, directory, say
+    def __init__(self, steps: tuple[int, ...] | None, directory: Path) -> None:
+        self._steps, self._directory = steps, directory
         self._running = False
 
     def before(self, step: int) -> None:
@@ -35,16 +35,16 @@ class Profiler:
             if self._attempt(tf.profiler.experimental.stop):
                 # TensorBoard looks for profiles beside event files.
                 EventFileWriter(str(self._directory), filename_suffix=".profile-empty").close()
-                self._say(f"profile written: tensorboard --logdir {self._directory.parent}")
+                say(f"profile written: tensorboard --logdir {self._directory.parent}")
         elif self._steps is not None:
-            self._say(f"no profile: training here did not come to step {self._steps[0]}")
+            say(f"no profile: training here did not come to step {self._steps[0]}")
         self._steps = None
 
     def _attempt(self, action: Callable[..., None], *arguments: str) -> bool:
         try:
             action(*arguments)
         except tf.errors.OpError as error:
-            self._say(f"no profile: {error.message}")
+            say(f"no profile: {error.message}")
             self._steps = None
             return False
         return True

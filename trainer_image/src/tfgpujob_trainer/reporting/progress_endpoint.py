@@ -18,16 +18,14 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
 from tfgpujob_trainer import __version__
 from tfgpujob_trainer.contract.resize import MAX_WORKERS
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.reporting.run_status import RunStatus
-
-Say = Callable[[str], None]
 
 TOKEN_HEADER: Final = "x-tfgpu-token"  # noqa: S105 (its name)
 MAX_CONNECTIONS: Final = 32
@@ -174,7 +172,6 @@ def serve(
     port: int,
     *,
     in_pod: bool,
-    say: Say,
     token: str = "",
     resizes: ResizeRequests | None = None,
 ) -> int | None:

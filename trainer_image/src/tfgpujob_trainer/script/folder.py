@@ -82,7 +82,7 @@ def kept(output: Output) -> str:
 
 def copy_to_store(settings: TrainerConfig, env: Environment) -> None:
     """Copy the script's files on the first worker to the job's object store, if there is one."""
-    store = object_store(settings.output.store, say)
+    store = object_store(settings.output.store)
     if store is not None and _is_firsts(env):
         for name in written(env.code_directory):
             store.put(env.code_directory.parent, f"{FILES}/{name}")

@@ -27,7 +27,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, TrainerError, users_traceback
 from tfgpujob_trainer.own_loop.supervised import new_status
 from tfgpujob_trainer.parameter_server.serve import start_server
-from tfgpujob_trainer.reporting.log import say, say_once
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script import folder
 from tfgpujob_trainer.script.causes import with_cause
 from tfgpujob_trainer.script.place import place_in
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     settings, env = config.load(options.config, options.set), own_program.environment(os.environ)
     sys.excepthook = _print
-    prepare(settings, env, say_once)
+    prepare(settings, env)
     env = folder.enter(settings, env)
     path = env.code_directory / settings.entrypoint
     if env.serves:

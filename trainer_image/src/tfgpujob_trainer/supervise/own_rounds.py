@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from tfgpujob_trainer.contract import environment, own_program
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import Outcome
-from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.phases import STARTING
 from tfgpujob_trainer.reporting.progress_endpoint import serve
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
@@ -29,7 +28,7 @@ def run_in_rounds(
     if env.progress_port:
         # Served here, and not by the program, so that it is answered between two rounds too.
         port, token = env.progress_port, env.progress_token
-        serve(status, port, in_pod=env.in_pod, say=say, token=token, resizes=theirs)
+        serve(status, port, in_pod=env.in_pod, token=token, resizes=theirs)
     with RoundFolders() as folders:
 
         def start(now: Start) -> list[OwnProgram]:

@@ -55,7 +55,7 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
         raise ConfigError("trainer.best has nothing to judge: there is no validation split", fix)
     splits = {"train": built.data, "validation": built.validation, "test": built.test}
     agree_on_data({fit.names(split): data for split, data in splits.items()}, peers)
-    measure_all_reduce(peers, say)
+    measure_all_reduce(peers)
     say(describe_gradients(built.model))
     steps_per_epoch = built.schedule.steps_per_epoch
     total_steps = settings.steps or ((settings.epochs or 0) - fit.initial_epoch) * steps_per_epoch
@@ -113,7 +113,7 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
         heartbeat=heartbeat,
         stop=session.stop,
         log=log,
-        profiler=Profiler(profiled, output / "profile", say),
+        profiler=Profiler(profiled, output / "profile"),
         first=Position(epoch=fit.initial_epoch),
     )
 
@@ -149,7 +149,7 @@ def run_json(built: Built[Steps]) -> str:
 def start_from(settings: TrainerConfig, model: keras.Model, peers: Peers) -> None:
     """Prepare a run that has nothing to resume from."""
     if settings.initial_weights is not None:
-        load_initial_weights(settings.initial_weights, model, peers, say, new_layers=settings.new_layers)
+        load_initial_weights(settings.initial_weights, model, peers, new_layers=settings.new_layers)
 
 
 def describe_gradients(model: keras.Model) -> str:

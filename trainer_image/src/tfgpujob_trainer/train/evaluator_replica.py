@@ -37,7 +37,7 @@ def follow(built: Built[Steps], evaluate: Evaluate) -> Outcome:
         raise ConfigError("an evaluator has nothing to evaluate on", fix)
     output = Path(settings.output.directory)
     reader = Owner(job_uid="", attempt=1, replica_restart=0)
-    remote = object_store(settings.output.store, say)
+    remote = object_store(settings.output.store)
     store = store_at(output, remote, reader, keep=settings.checkpoint.keep, say=say)
     seen = 0
     say(f"following the checkpoints in {store.directory}")

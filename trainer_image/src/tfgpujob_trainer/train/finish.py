@@ -47,7 +47,7 @@ def finish(run: Run[Steps], position: Position, more: Mapping[str, Any] | None =
     run.peers.count(True)
     if run.peers.is_chief or not (output / "checkpoints" / "OWNER.json").exists():
         CompletionMark(output).write(to_json(run.config), summary)
-    remote = object_store(run.config.output.store, say)
+    remote = object_store(run.config.output.store)
     if remote is not None and run.peers.is_chief:
         exported = model_file(run.built.model), SAVED_MODEL, LITERT, INT8
         for name in (*exported, "run.json", "checkpoints/COMPLETED.json"):

@@ -17,7 +17,6 @@ from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.reporting import ledger
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
-from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.step.jit import remember_auto
 
 
@@ -68,7 +67,7 @@ def open_session(
     """
     # Building the strategy waits for workers that join and leave.
     workers = env.workers if env.least_workers is None else ()
-    resolve_peers((*env.peers, *workers, *env.servers), say)
+    resolve_peers((*env.peers, *workers, *env.servers))
     strategy = build_strategy(env, devices, job.communication) if builds else tf.distribute.get_strategy()
     heartbeat.spent(ledger.WAITING if env.has_peers else ledger.BUILDING)
     stop_keras_scaling_by_replicas()
