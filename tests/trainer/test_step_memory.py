@@ -50,9 +50,9 @@ def test_a_step_that_does_not_fit_is_warned_of(monkeypatch):
     monkeypatch.setattr(step_memory, "memory_room", lambda: needed)
     assert warnings(model, rows=rows, replicas=2) == []
     monkeypatch.setattr(step_memory, "memory_room", lambda: needed - 1)
-    (warning,) = warnings(model, rows=rows, replicas=2)
+    (warning,) = warnings(model, rows=rows, replicas=2, field="batch_size")
     assert warning.startswith("too little memory: a step on 1048576 rows keeps about 1.0 GiB")
-    assert warning.endswith("lower trainer.globalBatchSize, or raise trainer.accumulate")
+    assert warning.endswith("lower batch_size, or raise trainer.accumulate")
 
 
 def test_it_is_said_before_the_first_step(monkeypatch, capsys):

@@ -43,13 +43,16 @@ def _outputs(graph: Any) -> Iterator[int]:
                 yield math.prod(tensor.shape[1:]) * tf.as_dtype(tensor.dtype).size
 
 
-def warnings(model: keras.Model, *, rows: int, replicas: int) -> list[str]:
-    """`rows`: of all the `replicas` on this machine, in one micro-batch. Empty if it fits, or if that is unknown."""
+def warnings(model: keras.Model, *, rows: int, replicas: int, field: str = "trainer.globalBatchSize") -> list[str]:
+    """`rows`: of all the `replicas` on this machine, in one micro-batch. Empty if it fits, or if that is unknown.
+
+    `field` is what gives the size of a batch.
+    """
     free, outputs = memory_room(), rows * bytes_per_row(model)
     gradients = replicas * sum(v.value.dtype.size * v.value.shape.num_elements() for v in model.trainable_variables)
     if free is None or not outputs or outputs + gradients <= free:
         return []
-    kept, fix = _size(outputs + gradients), "lower trainer.globalBatchSize, or raise trainer.accumulate"
+    kept, fix = _size(outputs + gradients), f"lower {field}, or raise trainer.accumulate"
     what = f"a step on {rows} rows keeps about {kept} of layers' outputs and gradients on this machine"
     return [f"too little memory: {what}, and {_size(free)} are free; {fix}"]
 

@@ -26,9 +26,9 @@ WRITE_SECONDS = 10.0
 class TrainingLog:
     """Prints the progress of a run, and measures what the time of its steps is spent on.
 
-    `input_fix` is the advice when training waits for data, `workers` how fast each worker is. With `one_machine` they
-    share its cores, so there is no advice about a slow worker or the network. The curves are written to `series_file`,
-    if any.
+    `input_fix` is the advice when training waits for data, `batch_field` what gives the size of a batch, `workers` how
+    fast each worker is. With `one_machine` they share its cores, so there is no advice about a slow worker or the
+    network. The curves are written to `series_file`, if any.
     """
 
     steps: int
@@ -38,6 +38,7 @@ class TrainingLog:
     run_status: RunStatus
     workers: WorkerTimes
     one_machine: bool = False
+    batch_field: str = "trainer.globalBatchSize"
     scalars: Scalars | None = None
     series_file: Path | None = None
     total: Window = field(default_factory=Window)
@@ -137,7 +138,7 @@ class TrainingLog:
         if slow := self.workers.slowest():
             return f"straggler: {share}waiting for {slow}"
         return (
-            f"communication-bound: {share}the all-reduce, once an optimizer step; raise trainer.globalBatchSize, "
+            f"communication-bound: {share}the all-reduce, once an optimizer step; raise {self.batch_field}, "
             "with trainer.accumulate to keep its memory, or use a faster network"
         )
 

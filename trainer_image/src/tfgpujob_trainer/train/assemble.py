@@ -97,6 +97,7 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
         run_status=heartbeat.run_status,
         workers=WorkerTimes(env.worker_names),
         one_machine=env.on_one_machine,
+        batch_field=fit.batch_field,
         scalars=Scalars(output / "tensorboard") if peers.is_chief else None,
         series_file=output / series.FILE if peers.is_chief else None,
     )

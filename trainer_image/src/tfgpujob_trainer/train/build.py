@@ -62,7 +62,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
         *draw_notes(model, name),
         *steps.notes,
         *schedule.notes,
-        *memory_warnings(settings, session, model, schedule),
+        *memory_warnings(fit, session, model, schedule),
     ):
         say(line)
     return Built(
@@ -83,14 +83,14 @@ def _executions(model: keras.Model) -> list[str]:
     return [f"steps_per_execution={several}: each step is one of its own, as are its callbacks"] if several > 1 else []
 
 
-def memory_warnings(settings: TrainerConfig, session: Session, model: keras.Model, schedule: Schedule) -> list[str]:
+def memory_warnings(fit: Fit, session: Session, model: keras.Model, schedule: Schedule) -> list[str]:
     """For replicas on CPUs: TensorFlow reports a GPU's lack of memory, and recompute needs less."""
     env, replicas = session.env, session.replicas
-    if env.is_asynchronous or settings.recompute or tf.config.list_logical_devices("GPU"):
+    if env.is_asynchronous or fit.settings.recompute or tf.config.list_logical_devices("GPU"):
         return []
     here = replicas if env.on_one_machine else replicas // len(env.peers)
     rows = -(-schedule.global_batch_size * here // (replicas * schedule.accumulate))
-    return step_memory.warnings(model, rows=rows, replicas=here)
+    return step_memory.warnings(model, rows=rows, replicas=here, field=fit.batch_field)
 
 
 def check_precision(settings: TrainerConfig, model: keras.Model) -> None:
