@@ -168,6 +168,7 @@ class ScriptCallbacks(CallCallbacks):
         named = {f"{type(one).__name__} {i}": one for i, one in enumerate(callbacks) if not _only_writes(one)}
         self._named, self._known = named, {id(v.value) for v in (*model.variables, *model.metrics_variables)}
         self._known |= {id(v.value) for optimizer in optimizers_of(model).values() for v in optimizer.variables}
+        self._outside = {name: outside.used(callback) for name, callback in named.items()}
         self.variables = self._held()
         """Those that the callbacks hold before the training begins, and the model doesn't."""
         self._known |= {id(v.value) for v in self.variables}
@@ -235,7 +236,7 @@ class ScriptCallbacks(CallCallbacks):
         return {"stops": self.stops, "logs": logs, "callbacks": changed, "csv": csv, "variables": variables}
 
     def _held(self) -> list[Any]:
-        held = {name: outside.used(callback) | vars(callback) for name, callback in self._named.items()}
+        held = {name: self._outside[name] | vars(callback) for name, callback in self._named.items()}
         return [v for v in variables_held(held) if id(v.value) not in self._known]
 
     def resumed(self, state: Mapping[str, Any]) -> None:

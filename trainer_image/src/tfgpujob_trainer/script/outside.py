@@ -6,24 +6,34 @@ import ast
 import inspect
 import textwrap
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 _NOT_THE_SCRIPTS = ("site-packages", "dist-packages")
 _CONTAINERS = (bytearray, deque, dict, list, np.ndarray, set)
+_HOLDERS = (tf.Variable, tf.Module, keras.Variable, keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric)
+_FEW = 100
 _CHANGE = frozenset(
     {"add", "append", "appendleft", "clear", "extend", "insert", "pop", "popleft", "remove", "setdefault", "update"}
 )
 
 
 def used(callback: keras.callbacks.Callback) -> dict[str, Any]:
-    """Their values by name."""
-    return {name: value for function in _functions(callback) for name, value in _outside(function).items()}
+    """Those that are, or hold, variables, by name. Larger containers are data, and take long to look through."""
+    found = {name: value for function in _functions(callback) for name, value in _outside(function).items()}
+    return {name: value for name, value in found.items() if any(isinstance(one, _HOLDERS) for one in _parts(value))}
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict | list | tuple) and len(value) <= _FEW:
+        return value.values() if isinstance(value, dict) else value
+    return (value,)
 
 
 def changed(callback: keras.callbacks.Callback) -> list[str]:
