@@ -137,6 +137,10 @@ differential-planted: venv-trainer ## how many programs it takes to find each of
 bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (BASE=<commit>: and that commit's)
 	@$(PY) -m tests.bench $(if $(BASE),--base $(BASE))
 
+.PHONY: bench-page
+bench-page: venv ## the list and a deleted job's page before a real API server, and the memory of the history
+	@$(PY) -m tests.page
+
 .PHONY: bench-trainer
 bench-trainer: venv-trainer ## the trainer beside loops written by hand, and what accumulation and slow data cost (BASE=<commit>)
 	@$(TRAINER_PY) -m tests.trainer.bench $(if $(BASE),--base $(BASE))

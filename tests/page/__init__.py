@@ -1,0 +1,1 @@
+"""How fast and how large the operator's page and history are."""
