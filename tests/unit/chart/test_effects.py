@@ -13,11 +13,13 @@ from localcluster import helm
 from tests.harness.process import settings
 from tests.unit.chart.choices import ALL_MONITORING, EVERY_PAIR, MONITORS, NETWORK, covering, metrics, values
 from tests.unit.chart.rendered import Object, environment, kinds, of, render
+from tests.unit.shell.job_series import NOW, store_with_a_job
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli.main import tfgpu
 from tfgpujob.kube.interface import Cluster
+from tfgpujob.shell.job_series import JobSeries
 from tfgpujob.shell.main import Operator
 from tfgpujob.shell.progress_client import FetchProgress, PutWorkers
 from tfgpujob.shell.settings import from_environment, with_arguments
@@ -191,7 +193,8 @@ def served() -> dict[str, set[str]]:
     operator.metrics.polled("ok")
     operator.metrics.watched("Pod")
     found: dict[str, set[str]] = {}
-    for line in operator.metrics.text().splitlines():
+    of_job = JobSeries(store_with_a_job(), 9, lambda: NOW).collect()()
+    for line in (operator.metrics.text() + of_job).splitlines():
         if series := re.match(r"(\w+)(?:\{(.*)\})? ", line):
             found.setdefault(series[1], set()).update(re.findall(r"(\w+)=", series[2] or ""))
     return found
@@ -204,14 +207,16 @@ def queried(expression: str) -> list[tuple[str, set[str]]]:
 
 
 def test_alerts_and_dashboard_speak_of_series_that_the_operator_has() -> None:
-    objects = render(ALL_MONITORING)
+    objects = render({"metrics": {**ALL_MONITORING["metrics"], "jobSeries": 9}})
     [group] = of(objects, "PrometheusRule")["spec"]["groups"]
-    board = json.loads(of(objects, "ConfigMap")["data"]["tfgpujob.json"])
+    boards = [json.loads(text) for text in of(objects, "ConfigMap")["data"].values()]
+    assert len(boards) == 2
     expressions = [rule["expr"] for rule in group["rules"]]
-    expressions += [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    expressions += [target["expr"] for board in boards for panel in board["panels"] for target in panel["targets"]]
     known = served()
     # Prometheus adds these to what it scrapes.
     from_scraping = {"namespace", "pod", "job"}
+    expressions = [re.sub(r" on \([\w, ]+\)", " on", expression) for expression in expressions]
     for expression in expressions:
         assert queried(expression), expression
         for series, labels in queried(expression):
@@ -225,8 +230,11 @@ def test_alerts_and_dashboard_speak_of_series_that_the_operator_has() -> None:
 
 
 def test_alerts_name_the_release_and_say_what_to_do() -> None:
-    [group] = of(render(ALL_MONITORING), "PrometheusRule")["spec"]["groups"]
+    values = {"metrics": {**ALL_MONITORING["metrics"], "jobSeries": 9}}
+    [group] = of(render(values), "PrometheusRule")["spec"]["groups"]
+    page = (helm.CHART.parents[1] / "docs/alerts.md").read_text()
     for rule in group["rules"]:
+        assert f"| {rule['alert']} |" in page
         assert 'namespace="ops"' in rule["expr"]
         assert rule["labels"]["severity"] in {"warning", "critical"}
         assert set(rule["annotations"]) == {"summary", "description"}

@@ -129,6 +129,7 @@ EFFECTS: dict[str, Row] = {
     "metrics.podMonitor.enabled": ("cluster", True, f"{POD_MONITOR} kind", "PodMonitor"),
     "metrics.podMonitor.interval": ("monitored", "9s", f"{POD_MONITOR} spec.podMetricsEndpoints.0.interval", "9s"),
     "metrics.podMonitor.labels": ("monitored", {"b": "2"}, f"{POD_MONITOR} metadata.labels.b", "2"),
+    "metrics.jobSeries": ("cluster", 500, f"{ENV}.JOB_SERIES", "500"),
     "metrics.prometheusRule.enabled": ("cluster", True, "PrometheusRule/tfgpu-tfgpujob kind", "PrometheusRule"),
     "metrics.prometheusRule.labels": ("monitored", {"c": "3"}, "PrometheusRule/tfgpu-tfgpujob metadata.labels.c", "3"),
     "metrics.dashboard.enabled": ("cluster", True, "ConfigMap/tfgpu-tfgpujob-dashboard kind", "ConfigMap"),

@@ -60,7 +60,8 @@ class _Pages:
         return web.Response(text="\n".join(["ok", *await self._asked(self._troubled)]))
 
     async def text(self, _: web.Request) -> web.Response:
-        return web.Response(text=await self._asked(self._metrics.text), headers={"Content-Type": CONTENT_TYPE})
+        text, of_jobs = await self._asked(lambda: (self._metrics.text(), self._metrics.of_jobs()))
+        return web.Response(text=text + of_jobs(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _asked(self, what: Callable[[], T]) -> T:
         async def answer() -> T:

@@ -31,6 +31,7 @@ from tfgpujob.shell.discovery import with_devices, with_gangs, with_kueue
 from tfgpujob.shell.event_recorder import EventRecorder
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.history import FetchSeries, Historian, Writer
+from tfgpujob.shell.job_series import JobSeries
 from tfgpujob.shell.leader_election import LeaderElector
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.namespaces import Namespaces
@@ -114,6 +115,8 @@ class Operator:
             self.store.deleted = self.historian.deleted
             self._count_history(writer)
         self._gauges()
+        if settings.job_series:
+            self.metrics.of_jobs = JobSeries(self.store, settings.job_series, now).collect
 
     def changed(self, key: Key) -> None:
         """Enqueue the job, which may have changed."""

@@ -1,4 +1,4 @@
-"""The metrics of this process, by prometheus-client. None has a job as a label, so the number of series is fixed."""
+"""The metrics of this process, by prometheus-client. Series of single jobs are in job_series.py."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ class Metrics:
             registry=self._registry,
         )
         self._registry.register(_Process())
+        self.of_jobs: Callable[[], Callable[[], str]] = lambda: lambda: ""
+        """Collects the series of single jobs; what it returns makes their text, in any thread."""
 
     def reconciled(self, result: str, seconds: float) -> None:
         """One reconciliation has ended with this result: ok, stale or error."""

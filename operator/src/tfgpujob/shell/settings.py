@@ -62,6 +62,8 @@ class Settings:
     log_level: str = "INFO"
     gang_backends: tuple[str, ...] = ()
     """GANG_BACKENDS, comma-separated: gang schedulers that jobs may use where the cluster serves their pod groups."""
+    job_series: int = 0
+    """JOB_SERIES: how many jobs have series of their own in /metrics."""
     history_database: str = ""
     """HISTORY_DATABASE: where records of jobs are kept, as a URL of SQLAlchemy; empty: nowhere."""
     history_days: int = 30
@@ -144,6 +146,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         log_format=_one_of(environment, "LOG_FORMAT", _LOG_FORMATS),
         log_level=text("LOG_LEVEL", "INFO").upper(),
         gang_backends=gang_backends,
+        job_series=number("JOB_SERIES", 0, least=0),
         history_database=text("HISTORY_DATABASE", ""),
         history_days=number("HISTORY_DAYS", 30),
         history_mib=number("HISTORY_MIB", 512),
