@@ -141,7 +141,8 @@ def operator_mb(server: LoneServer, folder: Path, url: str, size: Size) -> tuple
             _until(lambda: operator.metrics()["tfgpu_history_written_total"] >= size.live)
         before = _versions(server)
         time.sleep(size.idle_seconds)
-        return operator.rss_mb(), sum(_versions(server)[key] != before.get(key) for key in _versions(server))
+        after = _versions(server)
+        return operator.rss_mb(), sum(after[key] != before.get(key) for key in after)
     finally:
         operator.stop()
         del os.environ["HISTORY_DATABASE"]

@@ -13,7 +13,9 @@ from tests.unit.describe.broken import BROKEN, Broken, known
 from tests.unit.ui.hostile import HOSTILE, harmless, poisoned_job
 from tests.unit.ui.planted import ALL, DONE, FAILED, NOW, TRAINS, WAITS, Planted, condition, job, pod, report
 
+from tfgpujob.core.observed.trim import trim_job, trim_pod
 from tfgpujob.describe import describe
+from tfgpujob.history.records import Last, freeze, thaw
 from tfgpujob.ui.job_page import JobPage, charts_of, in_order, job_page
 from tfgpujob.ui.other_pages import MOST_COMPARED, MOST_ROWS, Filter, ListPage, compare_page, list_page
 from tfgpujob.ui.render import html as rendered
@@ -51,6 +53,22 @@ def test_the_cause_and_the_next_step_stand_before_anything_else(broken: Broken) 
     words = " ".join("".join(harmless(page.partition('id="facts"')[0]).texts).split())
     assert broken.cause in words
     assert broken.step in words
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.title)
+def test_the_cause_stands_there_an_hour_after_the_job_was_deleted(broken: Broken) -> None:
+    if broken.title == "The operator is away":
+        pytest.skip("then nothing is kept that the operator did not see")
+    found, pods, _, _, now = known(broken)
+    record = freeze(Last(trim_job(found), [trim_pod(pod) for pod in pods], now))
+    kept = thaw(record.content, record.seen)
+    later = now + timedelta(hours=1)
+    page = rendered("job.html", job_page(Seen(job=kept.job, logs=kept.logs), later), "../../")
+    words = " ".join("".join(harmless(page.partition('id="facts"')[0]).texts).split())
+    assert broken.cause in words
+    assert ", deleted" in words
+    assert "tfgpu " not in words
+    assert broken.cause in " ".join(describe(kept.job, (), (), None, later).split())
 
 
 @pytest.mark.parametrize("seen", ALL, ids=lambda seen: seen.job["metadata"]["name"])

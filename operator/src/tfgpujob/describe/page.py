@@ -41,7 +41,7 @@ def describe(
 def _verdict(facts: Facts) -> Iterator[str]:
     verdict = find_verdict(facts)
     metadata = facts.job["metadata"]
-    ready = f", {facts.status['ready']} ready" if facts.status.get("ready") else ""
+    ready = f", {facts.status['ready']} ready" if facts.status.get("ready") and not facts.gone else ""
     yield f"{metadata.get('namespace', 'default')}/{facts.name}: {verdict.state}{ready}"
     lines = verdict.why.splitlines()
     shown = lines if len(lines) <= MAX_LINES else [lines[0], "…", *lines[2 - MAX_LINES :]]

@@ -101,13 +101,14 @@ def job_page(seen: Seen, now: datetime) -> JobPage:
     share = goodput_account.share(account) if account else None
     # On this machine a trainer reports what its time was spent on at its end; before that, all of it would be
     # unaccounted.
+    ready = facts.status.get("ready")
     found, workers = [] if seen.local and share is None else parts(account), _workers(seen)
     return JobPage(
         name=facts.name,
         namespace=str(facts.job["metadata"].get("namespace", "default")),
         local=seen.local,
         tone=tone_of(facts),
-        state=", ".join([verdict.state, *(f"{ready} ready" for ready in [facts.status.get("ready")] if ready)]),
+        state=verdict.state if facts.gone or not ready else f"{verdict.state}, {ready} ready",
         why=_why(verdict),
         steps=[step for step in verdict.steps if not (seen.local and ("tfgpu " in step or "kubectl " in step))],
         live=not facts.is_true(Condition.FINISHED) and not facts.gone,
