@@ -32,7 +32,7 @@ class Model(keras.Model):
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         self.mean.update_state(loss)
-        return {"error": loss, "mean": self.mean.result()}
+        return {"error": loss, "loss": self.mean.result()}
 
     def test_step(self, data):
         self.mean.update_state(ops.mean(ops.square(self(data) - data)))

@@ -8,9 +8,10 @@ global batch; if it is a sum, their sum is. Which it is, is tried on some rows b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from functools import partial, partialmethod
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -86,7 +87,11 @@ class OwnSteps:
         self._said: list[str] = []
         self._looked_up: list[Lookup] = []
         self.captured: list[PlainVariable] = []
-        self._names: dict[str, tuple[str, ...]] = {}
+        self._names: dict[str, dict[str, str]] = {}
+        """What each step returns, and the name of the metric whose result it is."""
+        self._results: dict[int, str] = {}
+        self._numbers: set[str] = set()
+        """What the step that is tried returns, and is no metric's result."""
         self.notes = batch_normalization_notes(model, name, 1)
         self._name = name
         self._applying: set[int] = set()
@@ -115,11 +120,13 @@ class OwnSteps:
         whole: bool = True,  # noqa: ARG002 (XLA compiles no step of another author)
     ) -> StepResult:
         """One train_step() of each replica."""
-        return self._train(batches, edges, stop=stop, hold=hold, own_seconds=own_seconds)
+        with self._noting_results("train_step"):
+            return self._train(batches, edges, stop=stop, hold=hold, own_seconds=own_seconds)
 
     def evaluate(self, batches: Any, edges: Any) -> StepResult:
         """One test_step() of each replica."""
-        return self._evaluate(batches, edges)
+        with self._noting_results("test_step"):
+            return self._evaluate(batches, edges)
 
     def waits_for_peers(self) -> bool:
         """True if this worker has done its part of a step, and waits for the others'. Any thread may call it."""
@@ -139,9 +146,9 @@ class OwnSteps:
 
     def _values(self, step: str, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         known = metrics.results(self._model, states, with_loss=self._has_loss_metric(states))
-        names = self._names.get(step, ())
+        names = self._names.get(step, {})
         means = {name: n / d if d else 0.0 for name, (n, d) in zip(names, loss, strict=False)}
-        return {name: known.get(name, means.get(name, 0.0)) for name in names}
+        return {name: known.get(metric, means.get(name, 0.0)) for name, metric in names.items()}
 
     def _has_loss_metric(self, states: list[Any]) -> bool:
         """Whether a metric counts what the step calls `loss`; Keras adds one of that name, perhaps without use."""
@@ -160,7 +167,7 @@ class OwnSteps:
         step = "train_step" if training else "test_step"
         if step in self._trials or (not training and self._strategy.num_replicas_in_sync == 1):
             return
-        with self._trying():
+        with self._trying(), self._noting_results(step):
             trial = Trial(self._strategy, self._all_reduce, places, partial(self._computed, step))
         self._trials[step] = trial
         if training:
@@ -192,7 +199,8 @@ class OwnSteps:
         states = self._assigned(trial) if trains else []
         found = trial([*states, *self._metrics], moves=moves)
         counts = zip(*(seen.states[len(states) :] for seen in found), strict=True)
-        self._means[step] = [self._is_mean(v, seen) for v, seen in zip(self._metrics, counts, strict=True)]
+        odd: list[str] = []
+        self._means[step] = [self._is_mean(v, seen, odd) for v, seen in zip(self._metrics, counts, strict=True)]
         if trains and _LOOKUPS in found[0].whole:
             self._lookups.note(self._looked_up, found[0].whole[_LOOKUPS], found[0].halves[0][_LOOKUPS])
         for name in [name for name in found[0].whole if name != _LOOKUPS]:
@@ -218,6 +226,9 @@ class OwnSteps:
             what = {(0.5,): "means over the rows", (1.0,): "sums over the rows"}
             kinds = {what[kind[0],] for kind in uses}
             said = [f"{who}: its gradients are {' and '.join(sorted(kinds))}, so those of the global batch are exact"]
+            odd += [name for name in sorted(self._numbers) if not self._kinds[step, name]]
+            if odd:
+                said += require("a metric of one number for a batch", self._name, f"{', '.join(odd)} of {who}")
         if said == self._said:
             return notes
         self._said = said
@@ -229,10 +240,10 @@ class OwnSteps:
         dtype = self._model.compute_dtype
         return not unlike(whole, of_halves, dtype) if name.startswith(_use("")) else near(whole, of_halves, dtype)
 
-    def _is_mean(self, variable: Any, found: Sequence[State]) -> bool:
+    def _is_mean(self, variable: Any, found: Sequence[State], odd: list[str]) -> bool:
         """Whether one device's change of a metric's state is the mean of the replicas', and not their sum.
 
-        Raises ConfigError for a maximum or minimum.
+        It is taken for one, and is added to `odd`, if it is neither. Raises ConfigError for a maximum or minimum.
         """
         dtype = "float32"
 
@@ -241,8 +252,10 @@ class OwnSteps:
 
         if fits(np.add):
             return False
-        if fits(np.maximum) and not fits(lambda one, other: (one + other) / 2):
-            require("a metric that is no sum", self._name, f"metric state {variable.path!r}")
+        if not fits(lambda one, other: (one + other) / 2):
+            if fits(np.maximum):
+                require("a metric that is no sum", self._name, f"metric state {variable.path!r}")
+            odd.append(variable.path)
         return True
 
     def _computed(self, step: str, part: Any) -> Numbers:
@@ -252,6 +265,7 @@ class OwnSteps:
         self._tried.pop(replica, None)
         self._graph = tf.compat.v1.get_default_graph()
         given = dict(_by_name(self._step(step)(self._as_given(part)) or {}))
+        self._numbers = {name for name, value in given.items() if id(value) not in self._results}
         if self._branches and self._strategy.num_replicas_in_sync > 1:
             raise ConfigError(
                 f"the {step} of {type(self._model).__name__} uses an optimizer in a part of its graph, such as a "
@@ -276,7 +290,7 @@ class OwnSteps:
         before, states_before = self.metric_states.begin_step(), self._states.before()
         given = self._step(step)(self._as_given(batch)) or {}
         logs = dict(_by_name(given))
-        self._names[step] = tuple(logs)
+        self._names[step] = {name: self._results.get(id(value), name) for name, value in logs.items()}
         count = tf.cast(rows, keras.config.floatx())
         sums = [self._is_sum(step, name) for name in logs]
         factors = [stand_in.one(weight, count.dtype) if is_sum else count for is_sum in sums]
@@ -388,6 +402,27 @@ class OwnSteps:
         holders = [self._model, *self._optimizers]
         known = [*self._metrics, *plain_variables(self._model), *(v for one in holders for v in one.variables)]
         return captured_variables(trial.variables, [*known, self._all_reduce.counter])
+
+    @contextmanager
+    def _noting_results(self, step: str) -> Iterator[None]:
+        """While a step is traced first, note the metrics whose result() it asks for, by the `id` of each result."""
+        if step in self._names:
+            yield
+            return
+        alive = []
+
+        def noting(metric: keras.metrics.Metric, original: Callable[[Any], Any]) -> Any:
+            result = original(metric)
+            if not isinstance(result, Mapping):  # which has the names of its metrics
+                alive.append(result)
+                self._results[id(result)] = metric.name
+            return result
+
+        with ExitStack() as stack:
+            for kind in {type(metric) for metric in self._model.metrics}:
+                stack.enter_context(mock.patch.object(kind, "result", partialmethod(noting, kind.result)))
+            yield
+        self._results.clear()
 
     @contextmanager
     def _trying(self) -> Iterator[None]:
