@@ -214,6 +214,14 @@ def test_the_moment_of_the_first_new_step_is_told():
     assert marks["restored"] < marks["stepped"]
 
 
+def test_a_process_after_one_that_was_stopped_has_times_of_its_own():
+    account = Ledger(time.monotonic_ns())
+    supervised("ends", account)
+    first = account.marks["started"]
+    supervised("ends", account)
+    assert account.marks["started"] > first
+
+
 def make_model():
     net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
     net.compile(keras.optimizers.SGD(0.1), CE(from_logits=True))

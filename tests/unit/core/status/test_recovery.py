@@ -7,8 +7,9 @@ from typing import Any
 from tests.unit.core import make
 from tests.unit.core.status.story import CHIEF, Story
 
+from tfgpujob.core.observed.progress_report import TrainerLedger
 from tfgpujob.core.status.builder import moment, timestamp
-from tfgpujob.core.status.recovery import _is_older
+from tfgpujob.core.status.recovery import _is_older, _of_next_round
 
 EPOCH = int(make.START.timestamp() * 1000)
 
@@ -88,6 +89,23 @@ def test_a_loss_of_another_pod_is_timed_by_the_chief_s_that_stays() -> None:
     told = {"how": "InPlace", **{name: f"2026-01-01T00:01:{38 + 2 * i}.000Z" for i, name in enumerate(names)}}
     assert not _is_older(told, known)
     assert _is_older(told, {**known, "failed": "2026-01-01T00:02:00Z"})
+
+
+def test_a_loss_for_which_all_have_stopped_is_timed_by_their_next_round() -> None:
+    failed = moment("2026-01-01T00:01:40Z")
+    marks = {
+        "ended": EPOCH + 99_000,
+        "started": EPOCH + 101_000,
+        "restored": EPOCH + 102_000,
+        "stepped": EPOCH + 103_000,
+    }
+    ledger = TrainerLedger(until=EPOCH + 110_000, parts={}, marks=marks)
+    assert _of_next_round(ledger, failed) == {
+        "started": "2026-01-01T00:01:41.000Z",
+        "restored": "2026-01-01T00:01:42.000Z",
+        "stepped": "2026-01-01T00:01:43.000Z",
+    }
+    assert _of_next_round(ledger, moment("2026-01-01T00:02:00Z")) == {}, "it is the round before"
 
 
 def test_a_process_that_has_ended_and_not_yet_its_pod_is_no_recovery_in_place() -> None:

@@ -228,6 +228,9 @@ class Supervisor:
             return self._environment
         now = time.monotonic_ns()
         self._ledger.spent(RESTARTING if self._ledger.marks else IMPORTING, now)
+        if STARTED in self._ledger.marks:
+            # The process before has not failed: those are its own.
+            self._ledger.marks = {}
         self._ledger.mark(STARTED, now)
         return {**self._environment, LEDGER_VARIABLE: self._ledger.to_json()}
 

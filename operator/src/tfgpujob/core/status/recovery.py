@@ -70,11 +70,11 @@ def _begun(status: Object, old: Mapping[str, Any], now: datetime) -> Mapping[str
 def _with_new_pod(
     known: Mapping[str, Any] | None, pod: Pod | None, ledger: TrainerLedger | None
 ) -> Mapping[str, Any] | None:
-    """With the times of the chief's pod, if it was created after the failure."""
-    if pod is None or known is None or known["how"] != "Pods":
+    """With the times of the chief's pod: those of its creation and start only if that was after the failure."""
+    if pod is None or known is None or known["how"] != "Pods" or not pod.created_at or "stepped" in known:
         return known
-    if not pod.created_at or moment(pod.created_at) < moment(known["failed"]) or "stepped" in known:
-        return known
+    if moment(pod.created_at) < moment(known["failed"]):
+        return known if ledger is None else {**known, **_of_next_round(ledger, moment(known["failed"]))}
     if "created" in known and known["created"] != pod.created_at:
         return known  # yet another one: it belongs to another failure, or to none
     found = {**known, "created": pod.created_at}
@@ -83,6 +83,13 @@ def _with_new_pod(
     if ledger is not None and "failed" not in ledger.marks:
         found |= {name: _text(ledger.marks[name]) for name in ("restored", "stepped") if name in ledger.marks}
     return found
+
+
+def _of_next_round(ledger: TrainerLedger, failed: datetime) -> dict[str, str]:
+    """Times of a round that has begun after all had stopped for the loss of another pod; empty if none has."""
+    marks = {} if "failed" in ledger.marks else ledger.marks
+    found: dict[str, str] = {name: _text(marks[name]) for name in ("started", "restored", "stepped") if name in marks}
+    return found if "started" in found and moment(found["started"]) >= failed else {}
 
 
 def _in_place(ledger: TrainerLedger) -> dict[str, Any]:
