@@ -101,12 +101,13 @@ SHARES_PARTS = TAKES_WHAT_THERE_IS | {
     },
 }
 
-OWN_IN_PLACE = {
+OWN_IN_PLACE: dict[str, Any] = {
     "trainer": None,
     "image": "mine",
     "replicaSpecs": {"worker": {"template": {"spec": {"containers": [{"name": "tensorflow", "command": ["train"]}]}}}},
     "runPolicy": {"recovery": "InPlace"},
 }
+TWO_OWN_PROGRAMS = {"worker": {"replicas": 2, **OWN_IN_PLACE["replicaSpecs"]["worker"]}}
 IN_PLACE = {"runPolicy": {"recovery": "InPlace"}}
 SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
 
@@ -116,7 +117,13 @@ SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
     [
         ({}, "Each step takes 128 examples: 64 on each of 2 replicas."),
         (SPARE, "The start does not wait for 1 spare pod more"),
-        (SPARE, "After the loss of a pod only that pod; the others keep theirs, and their copies in memory."),
+        (SPARE, "After the loss of a pod only that pod; the others keep theirs."),
+        (IN_PLACE, "Computed again are the steps since the newest copy in the memory of the others."),
+        (
+            {**IN_PLACE, "trainer": {**TRAINER, "entrypoint": "train.py"}},
+            "A script has that copy in the pod of worker 0",
+        ),
+        ({**OWN_IN_PLACE, "replicaSpecs": TWO_OWN_PROGRAMS}, "It continues from the program's last checkpoint."),
         (SPARE, "For any other a spare takes its place, and the pod that is created for it is a spare then."),
         (IN_PLACE, "While the pod of worker 0 is created again, the others wait."),
         ({**IN_PLACE, "replicaSpecs": {"worker": {"replicas": 1}}}, "With its one pod the copy in memory is lost, too"),

@@ -259,8 +259,13 @@ def _lost_pods(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     if len(plan.members.required) == 1 and not plan.members.spares:
         yield "failure", "With its one pod the copy in memory is lost, too: it goes back to the last checkpoint."
         return
-    yield "failure", "After the loss of a pod only that pod; the others keep theirs, and their copies in memory."
-    yield "failure", "What is computed again are the steps since the newest copy; without a claim the same."
+    yield "failure", "After the loss of a pod only that pod; the others keep theirs."
+    if spec.trainer is None:
+        yield "failure", "It continues from the program's last checkpoint."
+    else:
+        yield "failure", "Computed again are the steps since the newest copy in the memory of the others."
+    if spec.trainer is not None and spec.trainer.may_be_script:
+        yield "failure", f"A script has that copy in the pod of {leader} alone: without it, those since its checkpoint."
     yield "failure", f"While the pod of {leader} is created again, the others wait."
     if plan.members.spares:
         yield "failure", "For any other a spare takes its place, and the pod that is created for it is a spare then."
