@@ -33,7 +33,8 @@ NAMESPACES = 20
 BOUNDS = {"list_ms": 100.0, "page_ms": 200.0, "operator_mb_more": 20.0, "idle_writes": 0}
 JOBS = "/apis/tfgpu.dev/v1alpha1/namespaces/{}/tfgpujobs"
 _PAGE = """
-import asyncio, sys
+import asyncio, gc, sys
+gc.set_threshold(20_000)
 from tfgpujob.history.database import Database
 from tfgpujob.ui.in_pod import Pages, serve
 asyncio.run(serve(Pages(sys.argv[1], sys.argv[2], Database(sys.argv[3])), int(sys.argv[4])))

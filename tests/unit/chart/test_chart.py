@@ -339,3 +339,33 @@ def test_every_namespaced_object_says_where_it_goes() -> None:
     cluster = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
     for item in render(ALL_VALUES):
         assert ("namespace" in item["metadata"]) == (item["kind"] not in cluster), item["kind"]
+
+
+def test_the_page_has_no_token_and_the_operator_keeps_its_own() -> None:
+    spec = of(render({"ui": {"enabled": True}, "history": {"enabled": True}}), "Deployment")["spec"]["template"]["spec"]
+    operator, page = spec["containers"]
+    place = "/var/run/secrets/kubernetes.io/serviceaccount"
+    mounts = {mount["mountPath"]: mount["name"] for mount in page["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes[mounts[place]]["configMap"] == {
+        "name": "kube-root-ca.crt",
+        "items": [{"key": "ca.crt", "path": "ca.crt"}],
+    }
+    assert place not in {mount["mountPath"] for mount in operator["volumeMounts"]}
+    assert mounts["/var/lib/tfgpu"] == "history"
+    assert page["securityContext"] == operator["securityContext"]
+    assert {variable["name"] for variable in page["env"]} == {"HISTORY_DATABASE"}
+
+
+def test_the_page_may_be_reached_through_the_api_server_and_nothing_else() -> None:
+    objects = render({"ui": {"enabled": True}})
+    role = next(o for o in objects if (o["kind"], o["metadata"]["name"]) == ("Role", "tfgpu-tfgpujob-ui"))
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["services/proxy"],
+            "resourceNames": ["tfgpu-tfgpujob-ui:http"],
+            "verbs": ["get"],
+        }
+    ]
+    assert f"tfgpu-system/{role['metadata']['name']}" == names.PAGE_SERVICE

@@ -97,10 +97,16 @@ class AsyncClient:
         """The job as it is now."""
         return Job(await self._server.send("GET", self._job(name, namespace)))
 
-    async def list(self, namespace: str | None = None, *, all_namespaces: bool = False) -> Sequence[Job]:
-        """The jobs of a namespace, or of the whole cluster."""
+    async def list(
+        self, namespace: str | None = None, *, all_namespaces: bool = False, cached: bool = False
+    ) -> Sequence[Job]:
+        """The jobs of a namespace, or of the whole cluster.
+
+        `cached`: as the API server has them in its cache, which costs it less and may be a moment behind.
+        """
         path = paths.jobs(None if all_namespaces else namespace or self.namespace)
-        return [Job(_whole(item)) for item in await self._server.items(path)]
+        query = {"resourceVersion": "0"} if cached else {}
+        return [Job(_whole(item)) for item in await self._server.items(path, query)]
 
     async def deleted(
         self,

@@ -52,9 +52,14 @@ class Client(BlockingClient):
         """The job as it is now."""
         return self._run(self._client.get(name, namespace))
 
-    def list(self, namespace: str | None = None, *, all_namespaces: bool = False) -> Sequence[Job]:
-        """The jobs of a namespace, or of the whole cluster."""
-        return self._run(self._client.list(namespace, all_namespaces=all_namespaces))
+    def list(
+        self, namespace: str | None = None, *, all_namespaces: bool = False, cached: bool = False
+    ) -> Sequence[Job]:
+        """The jobs of a namespace, or of the whole cluster.
+
+        `cached`: as the API server has them in its cache, which costs it less and may be a moment behind.
+        """
+        return self._run(self._client.list(namespace, all_namespaces=all_namespaces, cached=cached))
 
     def deleted(
         self,

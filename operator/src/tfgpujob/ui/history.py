@@ -67,7 +67,7 @@ class WithHistory:
         allowed = await self._allowed(namespace, unknown)
         live: list[Job] = []
         if allowed is None:
-            live += await self._client.list(all_namespaces=True)
+            live += await self._client.list(all_namespaces=True, cached=True)
         else:
             for jobs in await gather_bounded(self._list(one, unknown) for one in sorted(allowed)):
                 live += jobs
@@ -98,7 +98,7 @@ class WithHistory:
 
     async def _list(self, namespace: str, unknown: list[str]) -> Sequence[Job]:
         try:
-            return await self._client.list(namespace)
+            return await self._client.list(namespace, cached=True)
         except ApiError as error:
             if error.code != FORBIDDEN:
                 raise

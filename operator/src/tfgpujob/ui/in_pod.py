@@ -6,6 +6,7 @@ A token comes in a header, or once in a form; then it is kept in memory for an h
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import secrets
@@ -215,6 +216,7 @@ async def serve(pages: Pages, port: int) -> None:
 def main() -> None:
     """`python -m tfgpujob.ui.in_pod`, with the variables HISTORY_DATABASE, UI_PORT and Kubernetes' own."""
     log_format.set_up("json", "INFO")
+    gc.set_threshold(20_000)  # as the operator: a list of jobs is many objects that stay until it is shown
     host, url = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("HISTORY_DATABASE", "")
     if not host:
         sys.exit("KUBERNETES_SERVICE_HOST is not set: this process runs in a pod; elsewhere use tfgpu ui")

@@ -57,12 +57,12 @@ class Cluster:
     async def jobs(self) -> tuple[Mapping[str, Object], Sequence[str]]:
         unknown = []
         try:
-            found = await self._client.list(all_namespaces=True)
+            found = await self._client.list(all_namespaces=True, cached=True)
         except ApiError as error:
             if error.code != FORBIDDEN:
                 raise
             unknown = [f"jobs of other namespaces than {self._client.namespace}: you may not list those of the cluster"]
-            found = await self._client.list()
+            found = await self._client.list(cached=True)
         return {f"{job.namespace}/{job.name}": job.raw for job in found}, unknown
 
     async def seen(self, key: str) -> Seen:
