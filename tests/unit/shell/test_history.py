@@ -296,7 +296,7 @@ def test_what_was_written_is_there_after_kill_9(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_an_operator_keeps_a_job_that_is_deleted_and_writes_nothing_more_to_the_api_server(
+async def test_an_operator_keeps_a_job_that_is_deleted(
     monkeypatch: pytest.MonkeyPatch, live: LiveCluster, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/history.db"
