@@ -85,10 +85,10 @@ def fit_data(call: FitCall, *, alike: bool = False) -> FitData:
     val_x, val_y, val_weight = (*held_out, None, None)[:3]
     if alike and weight is not None and val_weight is None:
         val_weight = np.ones(len(np.asarray(tf.nest.flatten(val_x)[0])), keras.config.floatx())
-    val_size = call.validation_batch_size or size
-    validation = source_of(val_x, val_y, val_weight, WHAT["validation"], val_size, steps=call.validation_steps)
-    if validation.batch_size is None:
-        validation.batch_size = call.validation_batch_size
+    # Where the batches of the training are the script's own, Keras validates on arrays in batches of its default.
+    val_size = call.validation_batch_size or (DEFAULT_BATCH if isinstance(call.x, BATCHED) else None)
+    validation = source_of(val_x, val_y, val_weight, WHAT["validation"], val_size or size, steps=call.validation_steps)
+    validation.batch_size = validation.batch_size or val_size
     if validation.signature() != train.signature() if alike else _parts(validation) != _parts(train):
         raise ConfigError(
             f"validation_data has rows of {', '.join(validation.signature())}, fit() of {', '.join(train.signature())}",
