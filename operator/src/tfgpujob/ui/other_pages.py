@@ -20,7 +20,7 @@ from tfgpujob.ui.job_page import in_order, title_of, tone_of
 from tfgpujob.ui.seen import Seen, cut
 from tfgpujob.units import counted, duration, hours
 
-MOST_ROWS: Final = 500
+MOST_ROWS: Final = 200
 MOST_COMPARED: Final = 8
 _MOST_PARAMETERS: Final = 300
 
