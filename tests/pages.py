@@ -38,6 +38,7 @@ TYPED_BY = {
     "tfgpu run train.py --local --workers 2": SCRIPTS,
     "tfgpu run train.py --local --workers 2 --fresh -- --epochs 5": SCRIPTS,
     "tfgpu run larger.py --local --gpus 4": DIVIDED,
+    "tfgpu run larger.py --local --workers 2 --gpus 2": DIVIDED,
     "python -m tfgpujob_trainer.advise --config trainer.json --processes 1 2 4": ADVISE,
     "python -m tfgpujob_trainer.advise --config trainer.json --workers 8 --bandwidth 25": ADVISE,
     "python -m tfgpujob_trainer.advise --config trainer.json --learning-rates 1e-5 10": LEARNING_RATES,

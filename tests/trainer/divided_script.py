@@ -1,4 +1,6 @@
-"""A plain script that divides its model over MESH, or not at all without it. ENDS: `kill` or `stop` in epoch 3."""
+"""A plain script that divides its model over MESH, or not at all without it. In the first round, ENDS is `kill` or
+`stop` in epoch 3.
+"""
 
 import json
 import os
@@ -42,7 +44,7 @@ model = keras.Sequential(
 model.compile(
     keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
 )
-ends = [End()] if "ENDS" in os.environ else []
+ends = [End()] if "ENDS" in os.environ and "TFGPU_ROUND" not in os.environ else []
 history = model.fit(x, y, batch_size=16, epochs=4, shuffle=False, validation_split=0.1, callbacks=ends, verbose=0)
 found = {"history": history.history, "evaluated": model.evaluate(x, y, verbose=0)}
 found["predicted"] = model.predict(x, verbose=0).tolist()

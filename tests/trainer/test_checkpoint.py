@@ -42,7 +42,10 @@ def save(store, *steps):
     return [store.save(step, ARRAYS, {"step": step}, "{}") for step in steps]
 
 
-def test_what_was_saved_is_read_back(store):
+@pytest.mark.parametrize("most", [1 << 20, 1, 50])
+def test_what_was_saved_is_read_back(store, monkeypatch, most):
+    """Also if it was written in several parts."""
+    monkeypatch.setattr("tfgpujob_trainer.checkpoints.store._PART_BYTES", most)
     save(store, 5)
     saved = store.latest()
     assert saved is not None

@@ -63,9 +63,12 @@ def test_nothing_of_it_is_left_behind():
         keras.distribution.get_device_count()
 
 
-def test_several_processes_are_refused():
-    with installed(), pytest.raises(ConfigError, match="several processes"):
+def test_another_number_of_processes_is_refused():
+    with installed(), pytest.raises(ConfigError, match="names 2 processes, and the job has 1"):
         keras.distribution.initialize("10.0.0.1:1,10.0.0.2:1", 2, 0)
+    with installed():
+        keras.distribution.initialize()
+        keras.distribution.initialize("10.0.0.1:1", 1, 0)
 
 
 def test_a_device_that_is_not_there_is_named():

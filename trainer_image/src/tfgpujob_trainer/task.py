@@ -82,8 +82,9 @@ def end(outcome: Outcome, heartbeat: Heartbeat, deadline: CollectiveDeadline) ->
 def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> Outcome:
     """Train, evaluate and export, or follow a training run as its evaluator; returns how it ended."""
     leave_threads_for_reading(settings.data.parallel_reads)
-    devices = prepare(settings, env)
     path = script.find(settings, env)
+    is_divided = path is not None and script.is_divided(path)
+    devices = prepare(settings, env, as_mesh=is_divided)
     if env.serves and (path is None or env.role == "ps"):
         serve(settings, env, heartbeat)
     module = None if path is not None else entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
@@ -95,7 +96,6 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     if path is not None:
         env = folder.enter(settings, env)
         path = env.code_directory / settings.entrypoint
-    is_divided = path is not None and script.is_divided(path)
     # A worker under ParameterServer runs a script up to its fit(), for the rows of that. A mesh is no strategy.
     session = open_session(settings, env, heartbeat, devices, builds=not (env.serves or is_divided))
     session.stop.listen()

@@ -36,6 +36,7 @@ Say = Callable[[str], None]
 
 _STATE = "state.json"
 _PREFIX = "variables"
+_PART_BYTES = 256 << 20
 _NUMBER_OF_KERAS = re.compile(r"_\d+(?=[/_]|$)")
 
 
@@ -48,8 +49,12 @@ class Saved:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every variable by name, sorted: TensorFlow lists them in any order."""
-        reader = tf.train.load_checkpoint(str(self.path / _PREFIX))
+        reader = self.reader()
         return {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
+
+    def reader(self) -> tf.train.CheckpointReader:
+        """TensorFlow's reader of the variables."""
+        return tf.train.load_checkpoint(str(self.path / _PREFIX))
 
 
 class Store:
@@ -100,14 +105,8 @@ class Store:
         self, path: Path, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str
     ) -> None:
         path.mkdir(parents=True)
-        names = sorted(arrays)
         with tf.device("/cpu:0"):
-            tf.raw_ops.SaveV2(
-                prefix=str(path / _PREFIX),
-                tensor_names=names,
-                shape_and_slices=[""] * len(names),
-                tensors=[tf.constant(arrays[name]) for name in names],
-            )
+            _write_variables(str(path / _PREFIX), arrays)
         replace_file(path / _STATE, json.dumps(state))
         replace_file(path / "run.json", run)
         files = {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in sorted(path.iterdir())}
@@ -229,6 +228,32 @@ def place(name: str) -> str:
 def _named(prefix: str, variables: Sequence[Any]) -> dict[str, Any]:
     # The position makes the name unique, the path makes it readable.
     return {f"{prefix}/{i:04d}/{v.path}": v for i, v in enumerate(variables)}
+
+
+def _write_variables(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write one part after the other: what is computed when it is looked up need not be in memory together."""
+    parts: list[str] = []
+    held: dict[str, tf.Tensor] = {}
+    size = 0
+    for name in sorted(arrays):
+        array = arrays[name]
+        held[name], size = tf.constant(array), size + array.nbytes
+        if size >= _PART_BYTES:
+            parts.append(_write_part(f"{prefix}-{len(parts)}", held))
+            held, size = {}, 0
+    if not parts:
+        _write_part(prefix, held)
+        return
+    if held:
+        parts.append(_write_part(f"{prefix}-{len(parts)}", held))
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=prefix, delete_old_dirs=False)
+
+
+def _write_part(prefix: str, held: Mapping[str, tf.Tensor]) -> str:
+    tf.raw_ops.SaveV2(
+        prefix=prefix, tensor_names=list(held), shape_and_slices=[""] * len(held), tensors=list(held.values())
+    )
+    return prefix
 
 
 def _first_whole(paths: Iterable[Path], say: Say) -> Saved | None:

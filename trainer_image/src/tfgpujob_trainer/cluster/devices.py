@@ -21,18 +21,19 @@ _NONE = "-1"
 logged it."""
 
 
-def prepare(job: TrainerConfig, env: Environment) -> list[str]:
+def prepare(job: TrainerConfig, env: Environment, *, as_mesh: bool = False) -> list[str]:
     """Set what spec.trainer says of precision and determinism, and `prepare_devices`."""
     if job.precision is not None:
         keras.config.set_dtype_policy(job.precision)
     keras.utils.set_random_seed(job.seed)
     if job.deterministic:
         tf.config.experimental.enable_op_determinism()
-    return prepare_devices(env)
+    return prepare_devices(env, as_mesh=as_mesh)
 
 
-def prepare_devices(env: Environment) -> list[str]:
+def prepare_devices(env: Environment, *, as_mesh: bool = False) -> list[str]:
     """Set memory and devices before TensorFlow initialises; returns the devices to train on, and logs them.
+    `as_mesh`: a worker that has peers may have several CPUs in place of its GPUs.
 
     Raises ConfigError when fewer GPUs are visible than the pod was granted, or with less memory than its limit.
     """
@@ -45,7 +46,8 @@ def prepare_devices(env: Environment) -> list[str]:
         _set_memory(physical[: len(used)], env)
     elif env.gpus and hidden_by != _NONE:
         say_once(f"CPU build of TensorFlow: {counted(env.gpus, 'granted GPU is', 'granted GPUs are')} not used")
-    devices = [f"/gpu:{i}" for i in range(len(used))] or _cpus(1 if env.traits.clustered else env.gpus or 1)
+    one = env.traits.clustered and not as_mesh
+    devices = [f"/gpu:{i}" for i in range(len(used))] or _cpus(1 if one else env.gpus or 1)
     cores = len(os.sched_getaffinity(0))
     say_once(describe(used, env, visible=len(visible), cores=cores, count=len(devices)))
     return devices

@@ -243,10 +243,10 @@ def _check(settings: TrainerConfig) -> None:
 
 def _check_divided(settings: TrainerConfig, env: Environment) -> None:
     script = f"{settings.entrypoint} divides its model by keras.distribution"
-    if env.traits.clustered or env.is_evaluator:
+    if env.is_asynchronous or env.is_evaluator or env.processes_per_gpu > 1:
         raise ConfigError(
-            f"{script}, over the GPUs of one worker, and the job has more than one replica",
-            "use strategy Mirrored with one worker and no evaluator, and ask for more GPUs: --workers 1 --gpus N",
+            f"{script}, and the job has parameter servers, an evaluator or processesPerGpu",
+            "use strategy MultiWorkerMirrored, or Mirrored with one worker, without them: --workers N --gpus N",
         )
     for name, wanted in _LEFT_TO_KERAS.items():
         if wanted(settings):

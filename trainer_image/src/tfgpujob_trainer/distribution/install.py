@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
-from tfgpujob_trainer.distribution import mesh, operations, steps, tensors, variables
+from tfgpujob_trainer.distribution import mesh, operations, processes, steps, tensors, variables
 
 _WITHOUT_COMBINER = {"DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION": "0"}
 """DTensor's combiner of all-reduces moves the use of a gradient past the reads of variables: Adam's weights would be
@@ -15,10 +15,16 @@ updated from the previous step's slots. Read when the first function is compiled
 
 
 @contextmanager
-def installed() -> Iterator[None]:
-    """keras.distribution works in this block."""
+def installed(
+    addresses: Sequence[str] = (), index: int = 0, is_told_to_stop: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """keras.distribution works in this block, in this process alone or in those at these addresses. `is_told_to_stop`:
+    see processes.py."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, _WITHOUT_COMBINER))
+        if len(addresses) > 1:
+            processes.connect(addresses, index)
+        processes.stops_when(is_told_to_stop)
         for module in (mesh, tensors, variables, steps, operations):
             for replacement in module.replacements():
                 stack.enter_context(replacement)

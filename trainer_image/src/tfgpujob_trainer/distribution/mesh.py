@@ -11,17 +11,18 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow import distribution_lib
-from keras.src.distribution.distribution_lib import DeviceMesh, distribution
+from keras.src.distribution.distribution_lib import DeviceMesh, Distribution, distribution
 from tensorflow.experimental import dtensor
 
 from tfgpujob_trainer.contract.exits import ConfigError
 
-_init = DeviceMesh.__init__
+_init, _init_distribution = DeviceMesh.__init__, Distribution.__init__
 
 
 def replacements() -> Iterator[Any]:
     """Replacements for functions that Keras' TensorFlow backend has, or lacks."""
     yield mock.patch.object(DeviceMesh, "__init__", _with_devices)
+    yield mock.patch.object(Distribution, "__init__", _of_whole_batches)
     lacking = (num_processes, process_id, get_device_count, initialize)
     for function in (*lacking, list_devices, _to_backend_mesh, _to_backend_layout):
         yield mock.patch.object(distribution_lib, function.__name__, function, create=function in lacking)
@@ -33,9 +34,26 @@ def _with_devices(mesh: Any, shape: Any, axis_names: Any, devices: Any = None) -
     if wanted != there:
         raise ConfigError(
             f"a DeviceMesh of shape {tuple(shape)} is of {wanted} devices, and {there} are given",
-            f"ask for as many GPUs for the worker: --gpus {wanted}, or change the shape",
+            f"ask for as many GPUs: {_gpus(wanted)}, or change the shape",
         )
     _init(mesh, shape, axis_names, devices)
+
+
+def _gpus(wanted: int) -> str:
+    each, more = divmod(wanted, num_processes())
+    return f"--gpus {each}" if num_processes() == 1 or more else f"--workers {num_processes()} --gpus {each}"
+
+
+def _of_whole_batches(distribution: Any, *args: Any, **kwargs: Any) -> None:
+    """Distribution.__init__: each process reads whole batches, of which it places its part. Keras' own sharding of
+    datasets gives the processes a different number of batches if the last is short, and takes no arrays."""
+    _init_distribution(distribution, *args, **kwargs)
+    if num_processes() > 1 and not distribution.auto_shard_dataset:
+        raise ConfigError(
+            "auto_shard_dataset is False: each worker would read rows of its own",
+            "leave it out, and let each worker read all rows: it computes its part of them",
+        )
+    distribution._is_multi_process = False  # noqa: SLF001 (Keras has no other place for it, and is pinned)
 
 
 def current_mesh() -> Any:
@@ -57,18 +75,18 @@ def default_mesh(mesh: Any) -> Iterator[None]:
 
 def num_processes() -> int:
     """How many processes share the mesh."""
-    return 1
+    return int(dtensor.num_clients())
 
 
 def process_id() -> int:
     """The index of this process."""
-    return 0
+    return int(dtensor.client_id())
 
 
 def list_devices(device_type: str | None = None) -> list[str]:
-    """All devices of a kind, as `cpu:0`; GPUs if there are any."""
+    """All devices of a kind, of all processes, as `cpu:0`; GPUs if there are any."""
     kind = (device_type or ("gpu" if tf.config.list_logical_devices("GPU") else "cpu")).lower()
-    return [f"{kind}:{index}" for index in range(len(tf.config.list_logical_devices(kind.upper())))]
+    return [f"{kind}:{index}" for index in range(dtensor.num_local_devices(kind.upper()) * num_processes())]
 
 
 def get_device_count(device_type: str | None = None) -> int:
@@ -81,11 +99,13 @@ def initialize(
     num_processes: int | None = None,
     process_id: int | None = None,  # noqa: ARG001 (Keras' signature)
 ) -> None:
-    """Nothing to do in a single process. Raises ConfigError for several."""
-    if (num_processes or 1) > 1 or "," in (job_addresses or ""):
+    """Nothing to do: the job's workers are connected before the script begins. Raises ConfigError if they are another
+    number."""
+    named = num_processes or len((job_addresses or ",").split(",")) - (not job_addresses)
+    if named not in (1, dtensor.num_clients()):
         raise ConfigError(
-            "keras.distribution.initialize() names several processes, and a mesh has the devices of one process here",
-            "use one worker with more GPUs: --workers 1 --gpus N",
+            f"keras.distribution.initialize() names {named} processes, and the job has {dtensor.num_clients()}",
+            f"leave its arguments out, or start as many: --workers {named}",
         )
 
 
@@ -98,7 +118,15 @@ def _to_backend_mesh(mesh: Any) -> Any:
             f"the DeviceMesh names {', '.join(missing).lower()}, and there are {get_device_count(kind)} devices",
             "use keras.distribution.list_devices(), or ask for more with --gpus",
         )
-    return dtensor.create_mesh(list(zip(mesh.axis_names, mesh.shape, strict=True)), devices=devices, device_type=kind)
+    axes = list(zip(mesh.axis_names, mesh.shape, strict=True))
+    if num_processes() == 1:
+        return dtensor.create_mesh(axes, devices=devices, device_type=kind)
+    if devices != [device.upper() for device in list_devices(kind)]:
+        raise ConfigError(
+            "the DeviceMesh has the devices of several workers in another order, or leaves some out",
+            "use all of keras.distribution.list_devices(), in its order",
+        )
+    return dtensor.create_distributed_mesh(axes, device_type=kind)
 
 
 def _to_backend_layout(layout: Any) -> Any:

@@ -17,6 +17,7 @@ from tensorflow.experimental import dtensor
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.distribution.mesh import current_mesh, default_mesh
+from tfgpujob_trainer.distribution.processes import agree
 from tfgpujob_trainer.distribution.refusals import in_words
 from tfgpujob_trainer.distribution.tensors import distribute_data_input, is_distributed, on_host, replicate
 
@@ -32,6 +33,24 @@ def replacements() -> Iterator[Any]:
     yield mock.patch.object(Layer, "__call__", _called)
 
 
+class _Again:
+    """See read_again."""
+
+    left = 0
+    outputs: Any = None
+
+    @staticmethod
+    def then() -> None:
+        pass
+
+
+def read_again(batches: int, outputs: Any, then: Callable[[], None]) -> None:
+    """The first batches of the next fit() were trained before it was interrupted: they are read, and not trained. Each
+    has these outputs; `then` is called after the last."""
+    _Again.left, _Again.outputs = batches, outputs
+    _Again.then = staticmethod(then)  # type: ignore[method-assign]
+
+
 def _on_mesh(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
     """A step on a batch of the host; its results are ordinary tensors."""
     if model.run_eagerly:
@@ -41,9 +60,11 @@ def _on_mesh(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
         )
     mesh, compiled = current_mesh(), tf.function(step, autograph=False, jit_compile=bool(model.jit_compile))
 
-    def run(data: Any) -> Any:
+    def run(data: Any, *, may_stop: bool = True) -> Any:
         with in_words(), default_mesh(mesh):
-            return tree.map_structure(on_host, compiled(tree.map_structure(_distributed, data)))
+            placed = tree.map_structure(_distributed, data)
+            agree(may_stop=may_stop)
+            return tree.map_structure(on_host, compiled(placed))
 
     return run
 
@@ -61,7 +82,7 @@ def _function_of_iterator(model: Any, step_function: Callable[..., Any]) -> Call
     """TensorFlowTrainer._make_function. Only an existing batch is a step, so the end of the data is not."""
     if distribution() is None:
         return _make_function(model, step_function)
-    run = _on_mesh(model, step_function)
+    run, is_training = _on_mesh(model, step_function), step_function == model.train_step
 
     def function(iterator: Any) -> Any:
         outputs = None
@@ -69,10 +90,16 @@ def _function_of_iterator(model: Any, step_function: Callable[..., Any]) -> Call
             try:
                 data = next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
+                agree(ends=True)
                 if outputs is None:
                     raise StopIteration from None
                 break
-            outputs = run(data)
+            if not is_training or not _Again.left:
+                outputs = run(data, may_stop=outputs is None)
+                continue
+            outputs, _Again.left = _Again.outputs, _Again.left - 1
+            if not _Again.left:
+                _Again.then()
         return outputs
 
     return function

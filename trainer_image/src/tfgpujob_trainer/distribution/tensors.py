@@ -16,6 +16,7 @@ from keras.src.backend.tensorflow import core, distribution_lib
 from tensorflow.experimental import dtensor
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.distribution.processes import note
 
 _convert_to_numpy, _of_whole = core.convert_to_numpy, summary.histogram
 
@@ -76,6 +77,7 @@ def distribute_data_input(batch: Any, layout: Any, batch_dim_name: str) -> Any:
 
 def replicate(value: Any, mesh: Any) -> Any:
     """The value, replicated on each device."""
+    note(np.asarray(value))
     layout = dtensor.Layout.replicated(mesh, np.ndim(value))
     return pack([value] * len(mesh.local_devices()), layout)
 
@@ -103,6 +105,7 @@ def _shards(value: np.ndarray, layout: Any) -> list[np.ndarray]:
                 f"shape {value.shape} can't be divided by the {size} devices of mesh axis {axis!r}",
                 "change the size of the layer, the mesh, or the LayoutMap",
             )
+    note(value)
     return [value[_part(location, value.shape, layout)] for location in layout.mesh.local_device_locations()]
 
 
@@ -119,12 +122,15 @@ def _part(location: Mapping[str, int], shape: Any, layout: Any) -> tuple[slice, 
 
 
 def gather(value: Any) -> np.ndarray:
-    """The whole value of a variable or tensor on a mesh."""
+    """The whole value of a variable or tensor on a mesh; with several processes, each must call it."""
     if isinstance(value, keras.Variable):
         value = value._value  # noqa: SLF001 (as above)
     if isinstance(value, dtensor.DVariable):
         value = value.read_value()
     layout = dtensor.fetch_layout(value)
+    if dtensor.num_clients() > 1 and not layout.is_fully_replicated():
+        layout = dtensor.Layout.replicated(layout.mesh, layout.rank)
+        value = dtensor.relayout(value, layout)
     parts = [part.numpy() for part in dtensor.unpack(value)]
     if layout.is_fully_replicated():
         return parts[0]

@@ -55,7 +55,7 @@ def chosen(callbacks: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
         reason = next((why for name, why in _LEFT_OUT.items() if _is(callback, name)), None)
         if reason is not None:
             say(f"{type(callback).__name__} is left out: {reason}")
-        elif is_chief or not _only_writes(callback):
+        elif is_chief or not only_writes(callback):
             found.append(callback)
     return found
 
@@ -68,7 +68,7 @@ def that_train(callbacks: Any) -> list[str]:
 def that_may_train(callbacks: Any) -> list[str]:
     """The classes of those that may do more than write, in their order."""
     known = [one for one in listed(callbacks) if not any(_is(one, name) for name in _LEFT_OUT)]
-    return [type(one).__name__ for one in known if not _only_writes(one)]
+    return [type(one).__name__ for one in known if not only_writes(one)]
 
 
 def share_logs(callbacks: Any, peers: Peers) -> None:
@@ -97,7 +97,8 @@ def listed(callbacks: Any) -> list[Any]:
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
 
 
-def _only_writes(callback: keras.callbacks.Callback) -> bool:
+def only_writes(callback: keras.callbacks.Callback) -> bool:
+    """True if it writes what it is given, and does not change the training."""
     packages = {base.__module__.split(".")[0] for base in type(callback).__mro__}
     return not packages.isdisjoint(_TRACKERS) or any(_is(callback, name) for name in _OF_CHIEF)
 
@@ -163,9 +164,9 @@ class ScriptCallbacks(CallCallbacks):
         self._validated = None if isinstance(validation_freq, int) else frozenset(validation_freq)
         self._peers, self._agree = peers, agree
         self.per_batch = _have_any(callbacks, _BATCH_HOOKS)
-        self._stops_in_epochs = _have_any([one for one in callbacks if not _only_writes(one)], _BATCH_HOOKS)
+        self._stops_in_epochs = _have_any([one for one in callbacks if not only_writes(one)], _BATCH_HOOKS)
         self.stops = model.stop_training = self._asks = self._ended = False
-        named = {f"{type(one).__name__} {i}": one for i, one in enumerate(callbacks) if not _only_writes(one)}
+        named = {f"{type(one).__name__} {i}": one for i, one in enumerate(callbacks) if not only_writes(one)}
         self._named, self._known = named, {id(v.value) for v in (*model.variables, *model.metrics_variables)}
         self._known |= {id(v.value) for optimizer in optimizers_of(model).values() for v in optimizer.variables}
         self._outside = {name: outside.used(callback) for name, callback in named.items()}

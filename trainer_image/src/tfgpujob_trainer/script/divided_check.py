@@ -29,10 +29,11 @@ _TOLERANCES = {"float64": 1e-8, "float32": 2e-3}
 _OF_16_BITS = 5e-2
 
 
-def build(model: keras.Model, given: Mapping[str, Any]) -> None:
-    """Give a model without an Input its weights before fit() calls it, if they can be had. `given`: see `compare`."""
+def build(model: keras.Model, given: Mapping[str, Any], *, metrics: bool = False) -> None:
+    """Give a model without an Input its weights before fit() calls it, if they can be had; with `metrics` also
+    those of its metrics. `given`: see `compare`."""
     rows = _rows(given)
-    if not model.built and rows is not None:
+    if (metrics or not model.built) and rows is not None:
         with suppress(Exception):  # such as a GAN, which is never called itself
             model._symbolic_build(data_batch=tree.map_structure(_of_any_batch, rows))  # noqa: SLF001 (Keras is pinned)
 

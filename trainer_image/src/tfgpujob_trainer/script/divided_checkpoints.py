@@ -8,18 +8,22 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from tfgpujob_trainer import __version__
 from tfgpujob_trainer.checkpoints.directory import Owner
-from tfgpujob_trainer.checkpoints.store import Store, variables_to_save
+from tfgpujob_trainer.checkpoints.store import Saved, Store, variables_to_save
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.distribution.processes import from_first, greatest
 from tfgpujob_trainer.model.optimizers import build_all
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
@@ -38,45 +42,56 @@ class Reached:
     done: bool = False
     epochs: list[int] = field(default_factory=list)
     history: dict[str, list[float]] = field(default_factory=dict)
+    batches: int = 0
+    """Trained in the epoch after these, if it was interrupted."""
+    logs: dict[str, float] = field(default_factory=dict)
+    metrics: list[Any] = field(default_factory=list)
+    """The values of the metrics' variables after them."""
 
 
 class DividedCheckpoints:
-    """The checkpoints of one fit()."""
+    """The checkpoints of one fit(). The first process reads and writes them, and all take part."""
 
     def __init__(
         self, model: keras.Model, output: Path, settings: TrainerConfig, env: Environment, heartbeat: Heartbeat
     ) -> None:
         owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart, round=env.round)
-        self._model, self._heartbeat = model, heartbeat
+        self._model, self._heartbeat, self._is_first = model, heartbeat, env.is_chief
         self._store = Store(output, owner, keep=settings.checkpoint.keep, say=say)
-        self._store.take_ownership()
+        if self._is_first:
+            self._store.take_ownership()
         self._run = json.dumps({"job": env.job, "program": sys.argv, "trainer": __version__})
 
     def restore(self) -> Reached:
         """Restore the variables from the newest checkpoint, if there is one."""
-        saved = self._store.latest()
-        if saved is None:
+        saved = self._store.latest() if self._is_first else None
+        state = b"" if saved is None else json.dumps(saved.state["fit"]).encode()
+        (length,) = greatest([len(state)])
+        if not length:
             return Reached()
-        variables, arrays = self._variables(), saved.arrays()
-        shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-        differing = sorted({*shapes.items()} ^ {(name, array.shape) for name, array in arrays.items()})
-        if differing:
-            raise ConfigError(
-                f"the checkpoint in {saved.path} is of another model: {differing[0][0]} differs",
-                "give the job an output of its own (output.subPath in its claim); locally: --fresh",
-            )
+        variables = self._variables()
+        if saved is not None:
+            _check(saved, variables)
+        reader = None if saved is None else saved.reader()
         for name, variable in variables.items():
-            variable.assign(arrays[name])
-        return Reached(**saved.state["fit"])
+            any_ = np.empty(variable.shape, tf.as_dtype(variable.dtype).as_numpy_dtype)
+            variable.assign(from_first(any_ if reader is None else reader.get_tensor(name)))
+        sent = from_first(np.frombuffer(state.ljust(length), np.uint8))
+        return Reached(**json.loads(sent.tobytes()))
 
     def save(self, reached: Reached) -> None:
         """Write everything, and return when it is published."""
         self._heartbeat.beat(phases.SAVING, reached.step)
         began = time.monotonic()
-        arrays = {name: keras.ops.convert_to_numpy(v.value) for name, v in self._variables().items()}
-        path = self._store.save(reached.step, arrays, {"fit": asdict(reached)}, self._run)
-        known = published(path, reached.step, time.monotonic() - began)
-        self._heartbeat.run_status.update(lastCheckpoint=known)
+        arrays = _Gathered(self._variables())
+        if self._is_first:
+            path = self._store.save(reached.step, arrays, {"fit": asdict(reached)}, self._run)
+            known = published(path, reached.step, time.monotonic() - began)
+            self._heartbeat.run_status.update(lastCheckpoint=known)
+        else:
+            for name in sorted(arrays):
+                _ = arrays[name]
+        greatest([0])  # published, for all of them
         self._heartbeat.beat(phases.TRAINING, reached.step)
 
     def _variables(self) -> dict[str, Any]:
@@ -89,3 +104,30 @@ class DividedCheckpoints:
         if model.optimizer is not None:
             build_all(model.optimizer, model.trainable_variables)
         return variables_to_save(model)
+
+
+class _Gathered(Mapping[str, np.ndarray]):
+    """The whole values of variables. Each is gathered when it is looked up, so that they are not in memory together."""
+
+    def __init__(self, variables: Mapping[str, Any]) -> None:
+        self._variables = variables
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.asarray(keras.ops.convert_to_numpy(self._variables[name].value))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+
+def _check(saved: Saved, variables: Mapping[str, Any]) -> None:
+    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+    there = {name: tuple(shape) for name, shape in saved.reader().get_variable_to_shape_map().items()}
+    differing = sorted({*shapes.items()} ^ {*there.items()})
+    if differing:
+        raise ConfigError(
+            f"the checkpoint in {saved.path} is of another model: {differing[0][0]} differs",
+            "give the job an output of its own (output.subPath in its claim); locally: --fresh",
+        )

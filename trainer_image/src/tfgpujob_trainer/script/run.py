@@ -172,7 +172,7 @@ def replacements(path: Path, takeover: Takeover, scope: JobScope, session: Sessi
         own = with_place(path, function, getattr(keras.Model, name), scope, session.heartbeat, end=end)
         yield mock.patch.object(keras.Model, name, own)
     for original in (saving_api.save_model, saving_api.save_weights, keras.Model.export):
-        own = saving(original, takeover, scope, is_chief=env.is_chief)
+        own = saving(original, takeover.held, scope, is_chief=env.is_chief)
         for place in places_of(original):
             yield mock.patch.object(place, original.__name__, own)
     yield shared_folders()

@@ -15,17 +15,17 @@ from unittest import mock
 import keras
 from keras.src.utils import file_utils
 
+from tfgpujob_trainer.script.held import Held
 from tfgpujob_trainer.script.scope import JobScope
-from tfgpujob_trainer.script.takeover import Takeover
 
 
-def saving(original: Callable[..., Any], takeover: Takeover, scope: JobScope, *, is_chief: bool) -> Callable[..., Any]:
+def saving(original: Callable[..., Any], held: Held, scope: JobScope, *, is_chief: bool) -> Callable[..., Any]:
     """Each worker saves to the script's path, atomically: they may share it, and all have the same weights."""
 
     @wraps(original)
     def save(model: keras.Model, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         path = Path(filepath)
-        with takeover.held.as_compiled(model), scope.left():
+        with held.as_compiled(model), scope.left():
             if is_chief and path.is_dir():
                 return original(model, filepath, *args, **kwargs)
             path.parent.mkdir(parents=True, exist_ok=True)
