@@ -125,8 +125,8 @@ def test_both_sides_have_the_same_fields() -> None:
     ours, theirs = fields(structural(TrainerSpec)), shape(facts["defaults"])
     assert set(ours["code"]["volume"]) == set(facts["volume"])
     assert set(ours["code"]["configMap"]) == set(facts["configMap"])
-    # The sources of code, and the models, are absent by default, so their own fields don't show.
-    ours |= {"code": {source: {} for source in ours["code"]}, "models": {}}
+    # The sources of code, the models and a mesh are absent by default, so their own fields don't show.
+    ours |= {"code": {source: {} for source in ours["code"]}, "models": {}, "mesh": {}}
     assert ours == theirs
 
 

@@ -111,6 +111,11 @@ LEFT_OUT = {
     "spec.trainer.epochs",
     "spec.trainer.predict.model",
     "spec.trainer.placement",
+    "spec.trainer.mesh",
+    "spec.trainer.mesh.batch",
+    "spec.trainer.mesh.model",
+    "spec.trainer.layout",
+    "spec.trainer.shard",
     "spec.trainer.code.configMap",
     "spec.trainer.code.image",
     "spec.trainer.code.git",
@@ -193,7 +198,8 @@ def breaks() -> Iterator[Break]:
 
 def too_many_entries(path: Path, schema: Any) -> Iterator[Break]:
     if "maxProperties" in schema:
-        entry = "a" if schema["additionalProperties"].get("type") == "string" else 1
+        of_entry = schema["additionalProperties"]
+        entry = ("model" if "pattern" in of_entry else "a") if of_entry.get("type") == "string" else 1
         yield Break(path, "too many entries", {f"k{i}": entry for i in range(schema["maxProperties"] + 1)})
 
 

@@ -83,7 +83,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     """Train, evaluate and export, or follow a training run as its evaluator; returns how it ended."""
     leave_threads_for_reading(settings.data.parallel_reads)
     path = script.find(settings, env)
-    is_divided = path is not None and script.is_divided(path)
+    is_divided = path is not None and script.divides(path, settings)
     devices = prepare(settings, env, as_mesh=is_divided)
     if env.serves and (path is None or env.role == "ps"):
         serve(settings, env, heartbeat)

@@ -12,6 +12,7 @@ from pydantic import Field
 from tfgpujob.api.base import PRESERVE, Model, NotNegative, ObjectName, Positive, Positive64, Text
 
 Argument = Annotated[str, Field(max_length=16384)]
+Layout = Annotated[str, Field(pattern=r"^(-|batch|model)(, ?(-|batch|model))*$", max_length=64)]
 RequirementLine = Annotated[str, Field(min_length=1, max_length=16384, pattern=r"^[^\n\r]*$")]
 
 
@@ -58,6 +59,12 @@ class Communication(StrEnum):
     RING = "Ring"
     NCCL = "NCCL"
     HIERARCHICAL_COPY = "HierarchicalCopy"
+
+
+class Shard(StrEnum):
+    """spec.trainer.shard."""
+
+    OPTIMIZER = "optimizer"
 
 
 class Direction(StrEnum):
@@ -223,6 +230,15 @@ class Export(Model):
     are 8-bit integers."""
 
 
+class Mesh(Model):
+    """spec.trainer.mesh."""
+
+    batch: Positive | None = None
+    """Devices that share the rows of a batch. Absent: all that the other axis leaves."""
+    model: Positive | None = None
+    """Devices that share each weight. Absent: 1."""
+
+
 class Predict(Model):
     """spec.trainer.predict."""
 
@@ -293,6 +309,15 @@ class TrainerSpec(Model):
     placement: Annotated[dict[str, NotNegative], Field(max_length=100)] | None = None
     """Which GPU of the worker computes which layers, by name, such as {encoder_*: 0, decoder_*: 1}. For a model that
     is too big for one GPU; with OneDevice only."""
+    mesh: Mesh | None = None
+    """Divide the model of a plain script over the GPUs of all workers, which are batch × model devices, as
+    keras.distribution does, without a line of code."""
+    layout: Annotated[dict[Text, Layout], Field(max_length=100)] | None = None
+    """Which axes of which weights are divided, by a regular expression for the weight's whole path, such as
+    {".*up/kernel": "-, model"}; `-` is an axis that is not. Absent: Dense, EinsumDense, attention heads and embeddings
+    as Megatron divides them, where the axis of the mesh divides their size."""
+    shard: Annotated[Shard | None, Field(strict=False)] = None
+    """optimizer: divide the optimizer's state over the devices that share a batch. Each keeps a part of it."""
     class_weights: Annotated[dict[str, Annotated[float, Field(ge=0)]], Field(max_length=10000)] | None = None
     """Weight of the examples of each class while training, such as {"0": 1, "1": 8}. Classes left out weigh 1."""
     epochs: Positive | None = None

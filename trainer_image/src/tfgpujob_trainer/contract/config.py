@@ -43,6 +43,11 @@ def evaluation_due(settings: Evaluate, *, step: int, epoch: int | None) -> bool:
     return by_step or (epoch is not None and settings.every_epochs is not None and epoch % settings.every_epochs == 0)
 
 
+def is_divided(settings: TrainerConfig) -> bool:
+    """True if the model of a script is divided over the GPUs, without a line of its code."""
+    return settings.mesh is not None or settings.shard is not None
+
+
 def to_json(settings: TrainerConfig) -> dict[str, Any]:
     """The config with the API's names and every default."""
     found: dict[str, Any] = json_fields.to_json(settings)

@@ -57,6 +57,7 @@ _LEFT_TO_KERAS: dict[str, Callable[[TrainerConfig], bool]] = {
     "profile.steps": lambda c: c.profile.steps is not None,
     "export": lambda c: bool(c.export.saved_model or c.export.tflite or c.export.int8),
     "output.store": lambda c: c.output.store is not None,
+    "checkpoint.everySeconds": lambda c: c.checkpoint.every_seconds is not None,
 }
 """What the trainer's own loop does."""
 
@@ -131,6 +132,11 @@ def is_divided(path: Path) -> bool:
     """True if the script, or a module beside it that it imports, uses keras.distribution."""
     names = [set(_names(tree)) for tree in _trees(path)]
     return any("distribution" in of_one and of_one & _DISTRIBUTIONS for of_one in names)
+
+
+def divides(path: Path, settings: TrainerConfig) -> bool:
+    """The same, or if the job divides the script's model."""
+    return config.is_divided(settings) or is_divided(path)
 
 
 def _functions(body: list[ast.stmt]) -> Iterator[str]:
@@ -213,8 +219,12 @@ def find(settings: TrainerConfig, env: Environment) -> Path | None:
         if env.processes_per_gpu > 1 and has_own_loop(path):
             fix = "remove processesPerGpu, or train by fit()"
             raise ConfigError(f"{path.name} has a training loop of its own: one process of it runs on a GPU", fix)
-        if is_divided(path):
+        if divides(path, settings):
             _check_divided(settings, env)
+        if is_divided(path) and settings.mesh is not None:
+            raise ConfigError(
+                f"trainer.mesh is set, and {path.name} uses keras.distribution itself", "remove one of them"
+            )
         return path
     if settings.args:
         fix = "use params: those go to model() and data()"
@@ -242,7 +252,7 @@ def _check(settings: TrainerConfig) -> None:
 
 
 def _check_divided(settings: TrainerConfig, env: Environment) -> None:
-    script = f"{settings.entrypoint} divides its model by keras.distribution"
+    script = f"the model of {settings.entrypoint} is divided by keras.distribution"
     if env.is_asynchronous or env.is_evaluator or env.processes_per_gpu > 1:
         raise ConfigError(
             f"{script}, and the job has parameter servers, an evaluator or processesPerGpu",

@@ -20,6 +20,17 @@ class Predict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Mesh:
+    """spec.trainer.mesh."""
+
+    batch: int | None = None
+    """Devices that share the rows of a batch. Absent: all that the other axis leaves."""
+
+    model: int | None = None
+    """Devices that share each weight. Absent: 1."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Data:
     """spec.trainer.data."""
 
@@ -273,6 +284,18 @@ class TrainerConfig:
     placement: Mapping[str, int] = field(default_factory=dict)
     """Which GPU of the worker computes which layers, by name, such as {encoder_*: 0, decoder_*: 1}. For a model that is
     too big for one GPU; with OneDevice only."""
+
+    mesh: Mesh | None = None
+    """Divide the model of a plain script over the GPUs of all workers, which are batch × model devices, as
+    keras.distribution does, without a line of code."""
+
+    layout: Mapping[str, str] = field(default_factory=dict)
+    """Which axes of which weights are divided, by a regular expression for the weight's whole path, such as
+    {".*up/kernel": "-, model"}; `-` is an axis that is not. Absent: Dense, EinsumDense, attention heads and embeddings
+    as Megatron divides them, where the axis of the mesh divides their size."""
+
+    shard: Literal["optimizer"] | None = None
+    """optimizer: divide the optimizer's state over the devices that share a batch. Each keeps a part of it."""
 
     class_weights: Mapping[str, float] = field(default_factory=dict)
     """Weight of the examples of each class while training, such as {"0": 1, "1": 8}. Classes left out weigh 1."""

@@ -14,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from tensorflow.core.function.capture.capture_container import FunctionCaptures
+from tensorflow.dtensor.python import gen_dtensor_ops
 from tensorflow.experimental import dtensor
-from tensorflow.python.framework.ops import EagerTensor
+from tensorflow.python.framework.ops import EagerTensor, gradient_registry
 from tensorflow.python.ops import gen_array_ops, gen_nn_ops, gen_random_ops, gen_stateless_random_ops_v2
 
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -113,6 +114,8 @@ def replacements() -> Iterator[Any]:
             if isinstance(value, FunctionType) and value in instead:
                 yield mock.patch.object(module, name, instead[value](value))
     yield mock.patch.object(FunctionCaptures, "capture_by_value", _captured)
+    registered = gradient_registry._registry  # noqa: SLF001 (TensorFlow is pinned)
+    yield mock.patch.dict(registered["Relayout"], type=_gradient_of_relayout)
 
 
 def _is_on_mesh(value: Any) -> bool:
@@ -150,6 +153,12 @@ def _whole(value: Any, axes: Sequence[int]) -> Any:
     kept = next((axis for axis in range(len(specs)) if axis not in axes), None)  # DTensor takes MATCH once
     specs = [spec if axis == kept else dtensor.UNSHARDED for axis, spec in enumerate(specs)]
     return dtensor.relayout(value, dtensor.Layout(specs, mesh))
+
+
+def _gradient_of_relayout(operation: Any, gradient: Any) -> Any:
+    """The gradient in the layout of the result. DTensor's own gives it that of the input, which is an error where a
+    reshape before it has gathered the input. Without a layout the operation after it would be sharded nevertheless."""
+    return gen_dtensor_ops.relayout(gradient, layout=operation.get_attr("layout"))
 
 
 def _same_everywhere(original: Callable[..., Any]) -> Callable[..., Any]:

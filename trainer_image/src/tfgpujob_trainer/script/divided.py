@@ -24,11 +24,13 @@ from keras.src.saving import saving_api
 
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.cluster.strategy import listening
-from tfgpujob_trainer.contract.config import to_json
+from tfgpujob_trainer.contract.config import is_divided, to_json
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
+from tfgpujob_trainer.contract.script import is_divided as names_distribution
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.distribution import automatic
 from tfgpujob_trainer.distribution.install import installed
 from tfgpujob_trainer.distribution.processes import agree, greatest
 from tfgpujob_trainer.distribution.report import describe
@@ -45,7 +47,7 @@ from tfgpujob_trainer.script.divided_check import build, compare
 from tfgpujob_trainer.script.divided_checkpoints import DividedCheckpoints, Reached
 from tfgpujob_trainer.script.held import Held
 from tfgpujob_trainer.script.job_end import JobEnd
-from tfgpujob_trainer.script.run import run_program, with_place
+from tfgpujob_trainer.script.run import STRATEGIES, run_program, with_place
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
 from tfgpujob_trainer.script.scope import JobScope
 from tfgpujob_trainer.train.exports import model_file, replace_by
@@ -60,6 +62,11 @@ def run_divided(path: Path, session: Session) -> Outcome:
     with ExitStack() as stack:
         with listening(env.name):
             stack.enter_context(installed(env.peers, env.position, lambda: stop.set))
+        if is_divided(settings):
+            for replacement in automatic.replacements(shard=settings.shard is not None):
+                stack.enter_context(replacement)
+        if settings.mesh is not None or (settings.shard is not None and not names_distribution(path)):
+            stack.enter_context(automatic.distributed(settings.mesh, settings.layout))
         stop.listen()  # TensorFlow replaces the handler of SIGTERM when processes are connected
         ended = run_program(path, settings, divided.replacements(path, JobScope(session.strategy), end), end)
         if ended is not None:
@@ -101,6 +108,8 @@ class Divided:
                 for place in places_of(original):
                     yield mock.patch.object(place, original.__name__, saved)
             yield shared_folders()
+        for name in STRATEGIES:
+            yield mock.patch.object(getattr(tf.distribute, name), "__init__", _refused_strategy(name))
         yield from device_settings()
 
     def _watched(self, original: Callable[..., Any], model: keras.Model, given: dict[str, Any]) -> Any:
@@ -235,6 +244,16 @@ class _Followed(keras.callbacks.Callback):
             reached.history.setdefault(name, []).append(value)
         say(f"epoch {epoch + 1}/{self.params['epochs']}: {described(logs or {})}")
         self._checkpoints.save(reached)
+
+
+def _refused_strategy(name: str) -> Callable[..., Any]:
+    def strategy(*_: Any, **__: Any) -> Any:
+        raise ConfigError(
+            f"the script makes a {name}, and its model is divided over a mesh",
+            "leave the strategy out: the mesh has all devices of the job",
+        )
+
+    return strategy
 
 
 def _restore_metrics(model: keras.Model, values: list[Any]) -> None:

@@ -44,7 +44,7 @@ from tfgpujob_trainer.script.scope import JobScope, sessions_cleared_outside
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 from tfgpujob_trainer.train.session import Session
 
-_STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy")
+STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy")
 _HERE = "localhost:2222"
 _OUTSIDE_OF_A_STEP = "'NoneType' object has no attribute 'merge_call'"
 """The error of Keras' optimizers when a script on several workers applies gradients itself."""
@@ -179,7 +179,7 @@ def replacements(path: Path, takeover: Takeover, scope: JobScope, session: Sessi
     yield sessions_cleared_outside(scope)
     yield from device_settings()
     for module in (tf.distribute, tf.distribute.experimental):
-        for name in _STRATEGIES:
+        for name in STRATEGIES:
             if hasattr(module, name):
                 yield mock.patch.object(module, name, _the_jobs(name, getattr(module, name), scope.strategy))
     found = os.environ.get("TF_CONFIG")  # scripts read from it how many workers there are

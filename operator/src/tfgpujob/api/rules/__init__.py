@@ -11,6 +11,7 @@ from tfgpujob.api.rules import (
     gpu,
     image,
     manager,
+    mesh,
     name,
     output,
     own_program,
@@ -46,5 +47,6 @@ JOB_RULES: tuple[JobRule, ...] = (
     *volumes.RULES,
     *access.RULES,
     *manager.RULES,
+    *mesh.RULES,
     *release.RELEASE_LIMITS,
 )
