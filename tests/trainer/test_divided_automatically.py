@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import re
 import runpy
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from tensorflow.experimental import dtensor
 from tests.trainer.divided import EXACT
 from tests.trainer.harness import Launcher, Task, launcher
+
+from tfgpujob_trainer.contract.spec import Mesh
+from tfgpujob_trainer.distribution import automatic
+from tfgpujob_trainer.distribution.install import installed
 
 SCRIPT = """
 import keras
@@ -101,3 +107,26 @@ def test_what_cannot_be_is_refused(launch, fields, script, says):
     (task,) = start(launch, 1, 2, **fields)
     assert task.wait() == 2, task.log
     assert says in task.log
+
+
+def allocated(variables: list[Any]) -> int:
+    """Bytes of their tensors on the first device."""
+    parts = [dtensor.unpack(variable.value.read_value())[0] for variable in variables]
+    return sum(part.numpy().nbytes for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "shard", "of_weights", "of_slots"), [(Mesh(model=2), False, 2, 2), (None, True, 1, 2), (None, False, 1, 1)]
+)
+def test_a_device_allocates_no_more_than_its_part(mesh, shard, of_weights, of_slots):
+    with ExitStack() as stack:
+        for entered in (installed(), *automatic.replacements(shard=shard), automatic.distributed(mesh, {})):
+            stack.enter_context(entered)
+        layers = [keras.layers.Embedding(128, 64), keras.layers.Dense(256, "relu"), keras.layers.Dense(64)]
+        model = keras.Sequential([keras.Input((4,)), *layers])
+        model.compile("adam", "mse")
+        model.optimizer.build(model.trainable_variables)
+        slots = [variable for variable in model.optimizer.variables if variable.shape]
+        weights = 4 * model.count_params()
+        most = weights / of_weights + 2 * weights / of_slots
+        assert 0.95 * most < allocated([*model.weights, *slots]) <= 1.05 * most
