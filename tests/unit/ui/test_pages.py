@@ -55,10 +55,12 @@ def test_the_cause_and_the_next_step_stand_before_anything_else(broken: Broken) 
     assert broken.step in words
 
 
-@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.title)
+@pytest.mark.parametrize(
+    "broken",  # an operator that is away sees nothing, and keeps nothing
+    [broken for broken in BROKEN if broken.title != "The operator is away"],
+    ids=lambda broken: broken.title,
+)
 def test_the_cause_stands_there_an_hour_after_the_job_was_deleted(broken: Broken) -> None:
-    if broken.title == "The operator is away":
-        pytest.skip("then nothing is kept that the operator did not see")
     found, pods, _, _, now = known(broken)
     record = freeze(Last(trim_job(found), [trim_pod(pod) for pod in pods], now))
     kept = thaw(record.content, record.seen)

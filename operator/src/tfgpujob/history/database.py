@@ -5,7 +5,9 @@ Each call has a connection of its own, and a write creates missing tables: a dat
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -156,6 +158,7 @@ def _remove(connection: Connection, table: Table, uids: Sequence[str]) -> None:
 def _write_ahead(connection: Any, _: object) -> None:
     """Readers don't wait for the writer, and a killed process leaves a whole file."""
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
+    with suppress(sqlite3.OperationalError):  # another process has just opened the file, and sets it
+        cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()

@@ -42,10 +42,11 @@ def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
 
 
 def seconds(told: Mapping[str, Any]) -> int | None:
-    """From the failure to the first new step; None if one of them is unknown."""
-    if not {"failed", "stepped"} <= told.keys():
+    """From the failure to the first new step; None if one of them is unknown, or no time."""
+    try:
+        return max(0, round((moment(told["stepped"]) - moment(told["failed"])).total_seconds()))
+    except (KeyError, TypeError, ValueError):
         return None
-    return max(0, round((moment(told["stepped"]) - moment(told["failed"])).total_seconds()))
 
 
 def events(old: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[Event, ...]:
