@@ -223,9 +223,9 @@ def _wrong(world: World, job: Object, uid: str) -> Iterator[str]:
     spec = job["spec"] if isinstance(job["spec"], dict) else {}
     given = spec.get("runPolicy")
     policy = given if isinstance(given, dict) else {}
-    if any(
-        isinstance(m, str) and m not in ("", names.CONTROLLER) for m in (spec.get("managedBy"), policy.get("managedBy"))
-    ):
+    managers = [m for m in (spec.get("managedBy"), policy.get("managedBy")) if isinstance(m, str)]
+    # A text that fills a page is no name: the job is refused.
+    if any(m not in ("", names.CONTROLLER) and len(m) <= 1_000 for m in managers):
         if job.get("status") or world.pods("train"):
             yield "managed_by: another controller's job was touched"
         return
