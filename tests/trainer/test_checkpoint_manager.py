@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from tfgpujob_trainer.checkpoints.store import Store
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract.exits import StoppedError
 from tfgpujob_trainer.train import run as run_module
+from tfgpujob_trainer.train.session import Session
 
 BATCH = 20
 """101 rows: for one replica the last row is a batch of its own, two replicas have it in the batch before."""
@@ -84,7 +86,7 @@ class Listener(keras.callbacks.Callback):
 
 def test_callbacks_hear_of_an_evaluation_that_a_stop_left_out_once_training_begins_again(tmp_path, monkeypatch):
     stop = StopFlag()
-    monkeypatch.setattr(inprocess, "StopFlag", lambda: stop)
+    monkeypatch.setattr(inprocess, "Session", partial(Session, stop=stop))
 
     def train(output, stop_in=None):
         listener = Listener(stop, stop_in)

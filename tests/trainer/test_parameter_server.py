@@ -323,18 +323,3 @@ def test_a_worker_whose_data_differs_says_so_and_ends_with_2(launch):
     assert worker.wait() == 2, job.logs()
     assert worker.ended["message"] == "the rows to train on are others here than on the chief"
     job.end()
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"accumulate": 2}, "trainer.accumulate is only done where all workers take their steps together"),
-        ({"precision": "mixed_float16"}, "trainer.precision mixed_float16 is only done"),
-        ({"recompute": ["block_*"]}, "trainer.recompute is only done"),
-    ],
-)
-def test_what_needs_steps_taken_together_is_refused_at_once(launch, fields, message):
-    env = {"TF_CONFIG": '{"cluster": {"ps": {"0": "127.0.0.1:1"}}, "task": {"type": "ps", "index": 0}}'}
-    task = launch.start(wide_and_deep(launch.directory / "refused", epochs=1, **fields), env=env)
-    assert task.wait() == 2
-    assert message in task.ended["message"]

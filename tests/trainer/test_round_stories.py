@@ -159,7 +159,7 @@ def _at_once(self: Rounds, member: str, round_: int, end: End, now: float, right
     return right(self, member, round_, end, now)
 
 
-def _everybody_is_missed(self: Rounds, member: str, _now: float) -> Any:
+def _everybody_is_missed(self: Rounds, member: str, _now: float, **_: bool) -> Any:
     return self._give_up(f"{member} has left")
 
 

@@ -179,7 +179,7 @@ def searched(tmp_path, what: str, error: Exception | None) -> tuple[Any, list[in
 
 def run(script: Path, fit: Callable[..., Any]) -> Any:
     """How a script ends whose fit() is that."""
-    takeover: Any = SimpleNamespace(fit=fit, agree=MagicMock(), calls=1, fits=0, summary={})
+    takeover: Any = SimpleNamespace(fit=fit, agree=MagicMock(), held=MagicMock(), calls=1, fits=0, summary={})
     settings = config.parse({"entrypoint": script.name, "output": {"directory": str(script.parent)}})
     env = Environment(peers=("worker-0:2222", "worker-1:2222"))
     return run_with(takeover, script, session_of(settings, env=env))

@@ -51,7 +51,7 @@ def build_strategy(
 ) -> tf.distribute.Strategy:
     """The strategy; `communication` as in spec.trainer.
 
-    Raises ConfigError if TensorFlow's server cannot listen on its port.
+    Raises ConfigError if TensorFlow's server cannot listen on its port, and for NCCL without a GPU.
     """
     with listening(env.name):
         return _BUILDERS[env.strategy](env, devices, _on(devices, communication or AUTO, env))
@@ -62,6 +62,10 @@ def _on(devices: Sequence[str], communication: str, env: Environment) -> str:
     if communication != NCCL or env.traits.single_replica or any("gpu" in device.lower() for device in devices):
         return communication
     if not env.is_evaluator:
+        if not env.gpus:
+            raise ConfigError(
+                "trainer.communication is NCCL, and this process sees no GPU", "grant GPUs, or remove the field"
+            )
         say("trainer.communication NCCL needs GPUs, and this trains on CPUs in their place: TensorFlow chooses instead")
     return AUTO
 
