@@ -11,6 +11,7 @@ from typing import Any
 
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.ownership import is_ours
+from tfgpujob.core.observed.packed import spec_of
 from tfgpujob.core.observed.snapshot import Object, Pod, Question, ResizeTo, Snapshot, WhoTrains
 from tfgpujob.core.status.progress import can_report
 from tfgpujob.names import Phase, Role
@@ -51,7 +52,7 @@ def asks(job: Object) -> bool:
     if phase == Phase.RUNNING:
         return "resize" in plan or "absent" in plan
     lost = phase == Phase.RESTARTING and plan and status.get("restartRecords")
-    return bool(lost) and ("spares" in plan or _elastic(job.get("spec")))
+    return bool(lost) and ("spares" in plan or _elastic(spec_of(job)))
 
 
 def _elastic(spec: Any) -> bool:
