@@ -150,6 +150,14 @@ class Accumulating(Distilled):
         return {"loss": loss}
 
 
+class Normed(Distilled):
+    """Whose metric counts what is neither a mean nor a sum over rows."""
+
+    def changed(self, gradient):
+        self.tracker.update_state(tf.norm(gradient))
+        return gradient
+
+
 class Noisy(Distilled):
     """Which draws."""
 
@@ -273,6 +281,11 @@ def test_its_values_are_those_that_it_returns():
 def test_what_cannot_be_shown_is_said():
     (note,) = notes(train(lambda: distilled(Noisy)))
     assert note.startswith("Noisy's own train_step: takes each replica's rows by themselves")
+
+
+def test_a_metric_of_one_number_for_a_batch_is_said():
+    _, note = notes(train(lambda: distilled(Normed)))
+    assert note.startswith("distance/total, distance/count of Normed's own train_step: is one number for a batch")
 
 
 def test_what_is_done_to_gradients_is_said_whatever_the_rows_of_the_trial_show(monkeypatch):
