@@ -314,8 +314,9 @@ class SynchronousSteps:
         """
         if self._takeover.loss_scale is None:
             return None, None
-        rows = tf.maximum(tf.cast(tf.shape(tf.nest.flatten(batch[0])[0])[0], tf.float32), 1.0)
-        return self._takeover.loss_scale.value / rows, rows
+        dtype = keras.config.floatx()
+        rows = tf.maximum(tf.cast(tf.shape(tf.nest.flatten(batch[0])[0])[0], dtype), 1)
+        return tf.cast(self._takeover.loss_scale.value, dtype) / rows, rows
 
     def _regularisers(self) -> list[Any]:
         """The gradients of the weight regularisers."""
