@@ -33,6 +33,15 @@ def check_metrics(model: keras.Model, strategy: str) -> None:
             require("a metric that is no sum", strategy, f"metric state {variable.path!r}")
 
 
+def kept_over_resets(model: keras.Model) -> list[str]:
+    """Notes about state that the reset_state() of its metric leaves as it is."""
+    variables = metric_variables(model)
+    with keras.StatelessScope(state_mapping=[(v, tf.ones(v.shape, v.dtype)) for v in variables]) as scope:
+        model.reset_metrics()
+        kept = [v.path for v in variables if np.any(scope.get_current_value(v))]
+    return [f"{path}: reset_state() keeps it; here each epoch and evaluation begins at zero" for path in kept]
+
+
 def check_shared_metrics(model: keras.Model, batch: Batch, y_pred: Any, strategy: str) -> list[str]:
     """What to say of metrics that make of a batch one number: each replica's counts alike.
 

@@ -90,6 +90,7 @@ class OwnSteps:
         self._names: dict[str, dict[str, str]] = {}
         """What each step returns, and the name of the metric whose result it is."""
         self._results: dict[int, str] = {}
+        self._returned: set[str] = set()
         self._numbers: set[str] = set()
         """What the step that is tried returns, and is no metric's result."""
         self.notes = batch_normalization_notes(model, name, 1)
@@ -177,8 +178,16 @@ class OwnSteps:
             states = self._assigned(trial)
             held = (*self._model.trainable_variables, *self._model.metrics_variables, *states)
             trial.watch({id(v.value) for v in (*held, *(v for o in self._optimizers for v in o.variables))})
+            self.notes += self._loss_without_metric()
         if self._strategy.num_replicas_in_sync > 1 and trial.rows > 1:
             self.notes += self._tried_on(step, moves=True)
+
+    def _loss_without_metric(self) -> list[str]:
+        """Where train_step() returns what Model.metrics are named, Keras' history has the results of these."""
+        names = {*self._model.get_metrics_result()}
+        if "loss" not in self._numbers or names != self._returned:
+            return []
+        return [f"{type(self._model).__name__}'s own train_step: no metric counts its loss, so plain Keras shows 0"]
 
     def has_changed(self) -> bool:
         """Whether what the steps read, and that is no weight, has another value than when they were tried."""
@@ -265,6 +274,7 @@ class OwnSteps:
         self._tried.pop(replica, None)
         self._graph = tf.compat.v1.get_default_graph()
         given = dict(_by_name(self._step(step)(self._as_given(part)) or {}))
+        self._returned = {*given}
         self._numbers = {name for name, value in given.items() if id(value) not in self._results}
         if self._branches and self._strategy.num_replicas_in_sync > 1:
             raise ConfigError(

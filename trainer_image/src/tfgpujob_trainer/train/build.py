@@ -15,7 +15,7 @@ from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule, describe_batch
 from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.data.splits import make_schedule
-from tfgpujob_trainer.model import recompute_and_placement, step_memory
+from tfgpujob_trainer.model import metrics, recompute_and_placement, step_memory
 from tfgpujob_trainer.model.build import build
 from tfgpujob_trainer.model.moving_statistics import batch_normalizations
 from tfgpujob_trainer.model.own_steps import refuse_own_functions
@@ -58,6 +58,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
         *data.notes,
         *takeover.notes,
         *_executions(model),
+        *metrics.kept_over_resets(model),
         *arranged,
         *draw_notes(model, name),
         *steps.notes,
