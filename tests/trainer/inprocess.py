@@ -20,6 +20,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.model.replica_seeds import let_first_replica_draw_alike
 from tfgpujob_trainer.model.variables import local_value
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.script.takeover import Takeover
@@ -43,6 +44,7 @@ def prepare() -> None:
     stop_keras_scaling_by_replicas()
     remember_auto()
     keep_rows_in_order()
+    let_first_replica_draw_alike()
 
 
 def entrypoint(make_model: Any, data: Any, validation: Any = None, callbacks: Any = None) -> Entrypoint:

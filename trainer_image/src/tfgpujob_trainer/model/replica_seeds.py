@@ -36,8 +36,22 @@ def draw_notes(model: keras.Model, strategy: str) -> list[str]:
 
 def _draws(layer: keras.Layer) -> bool:
     """Dropout(0) and an LSTM without dropout have a generator too, and draw nothing."""
+    if any(isinstance(held, tf.random.Generator) for held in vars(layer).values()):
+        return True
     rates = [getattr(layer, name) for name in _RATES if hasattr(layer, name)]
     return bool(layer._seed_generators) and (not rates or any(rates))  # noqa: SLF001
+
+
+def let_first_replica_draw_alike() -> None:
+    """Let a tf.random.Generator draw in the first replica what it draws on a single device; in the others as ever."""
+    original = tf.random.Generator._preprocess_key  # noqa: SLF001 (TensorFlow is pinned)
+
+    def preprocess(self: tf.random.Generator, key: Any) -> Any:
+        context = tf.distribute.get_replica_context()
+        replica = None if context is None else tf.get_static_value(context.replica_id_in_sync_group)
+        return key if replica == 0 else original(self, key)
+
+    tf.random.Generator._preprocess_key = preprocess  # noqa: SLF001
 
 
 def draw_as_compiled(model: keras.Model) -> None:

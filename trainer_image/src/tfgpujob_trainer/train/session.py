@@ -15,6 +15,7 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
+from tfgpujob_trainer.model.replica_seeds import let_first_replica_draw_alike
 from tfgpujob_trainer.reporting import ledger
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.step.jit import remember_auto
@@ -73,4 +74,5 @@ def open_session(
     stop_keras_scaling_by_replicas()
     remember_auto()
     keep_rows_in_order()
+    let_first_replica_draw_alike()
     return Session(job=job, env=env, strategy=strategy, heartbeat=heartbeat)
