@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.harness.mutations.mutation import Mutation
 
+from tfgpujob.core.membership import leader
 from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.members import Membership
 from tfgpujob.core.observed.snapshot import Agreed, Create, Kind, Outcome
@@ -53,6 +54,10 @@ def _the_last_decides(real: Any) -> Any:
         return observed.members.required
 
     return broken
+
+
+def _what_stands_beside_it(real: Any) -> Any:
+    return lambda job: job.get("spec")
 
 
 MUTATIONS = (
@@ -125,5 +130,12 @@ MUTATIONS = (
         (membership, "_record"),
         _joins_before_word,
         ("workers_come_beside_servers",),
+    ),
+    Mutation(
+        "read of a large spec only what is kept beside it",
+        "converges",
+        (leader, "spec_of"),
+        _what_stands_beside_it,
+        ("trains_on_without_an_evicted_worker",),
     ),
 )

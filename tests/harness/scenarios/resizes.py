@@ -35,12 +35,14 @@ from tfgpujob import names
 TOLD = "training lasts about as long as the operator waits until it asks how far it is"
 FORGIVES_PROGRESS = dict.fromkeys((f"{STATUS}progress", f"{STATUS}lastCheckpoint"), TOLD)
 _BOUNDS = {"minReplicas": 1, "maxReplicas": 4}
+_LONG = {"note": "x" * 1024}
+"""With it a spec is large enough to be kept packed."""
 
 
 def elastic(workers: int, **run_policy: Any) -> Object:
     spec = {
         "replicaSpecs": {"worker": {"replicas": workers, **_BOUNDS}},
-        "trainer": {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1},
+        "trainer": {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1, "params": _LONG},
     }
     return job("train", spec=spec, run_policy={"recovery": "InPlace", **run_policy})
 
