@@ -23,6 +23,8 @@ CALM = 45.0
 """The same for a run whose end is known: longer than one resync."""
 PATIENCE = 1800.0
 """Virtual seconds after which a run that has not come to its end never will."""
+TURNS = 30_000
+"""Turns of the event loop after which the same is said: of the scenarios, none takes 3,000."""
 LOOK = 1.0
 AFTERMATH = 3.0
 """Renewals of the Lease later than this after the last change are no crash points: nothing is under way."""
@@ -63,7 +65,10 @@ NO_STRIKE = Strike()
 
 def play(scenario: Scenario, strike: Strike = NO_STRIKE, expected: Mapping[str, Any] | None = None) -> Result:
     """Run to the end. With `expected`, the state of a fault-free run, any other end is a problem."""
-    return vtime.run(_play(scenario, strike, expected))
+    try:
+        return vtime.run(_play(scenario, strike, expected), vtime.VirtualLoop(TURNS))
+    except vtime.BusyError as busy:
+        return Result({}, [], 0, 0, 0, [f"converges: it never comes to rest: {busy}"], 0.0)
 
 
 async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] | None) -> Result:

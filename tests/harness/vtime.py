@@ -19,13 +19,21 @@ class DeadlockError(Exception):
     """Nothing is runnable and no timer is set, so nothing can ever happen again."""
 
 
+class BusyError(Exception):
+    """The loop has taken more turns than it may: something is done again and again."""
+
+
 class _JumpingSelector:
     """Stands where the loop expects its I/O selector; "waiting" moves the clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_turns: int | None) -> None:
         self.now = 0.0
+        self.turns, self._most_turns = 0, most_turns
 
     def select(self, timeout: float | None) -> list[Any]:
+        self.turns += 1
+        if self.turns == self._most_turns:
+            raise BusyError(f"{self.turns} turns of the loop, and {self.now:.0f} s of virtual time")
         if timeout is None:
             raise DeadlockError("every task waits for something that nothing will bring about")
         if timeout > 0:
@@ -39,9 +47,9 @@ class _JumpingSelector:
 class VirtualLoop(asyncio.BaseEventLoop):
     """Deterministic: callbacks run in the order in which they were scheduled, timers in order of time."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_turns: int | None = None) -> None:
         super().__init__()
-        self._selector = _JumpingSelector()
+        self._selector = _JumpingSelector(most_turns)
         self._clock_resolution = 1e-9
 
     def time(self) -> float:

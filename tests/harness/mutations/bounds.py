@@ -12,6 +12,7 @@ from tfgpujob.core.observed import trim
 from tfgpujob.core.observed.snapshot import Create
 from tfgpujob.core.policies import ensure_pods
 from tfgpujob.core.status import limits
+from tfgpujob.shell.worker import Worker
 
 
 def _cubic(real: Any) -> Any:
@@ -27,8 +28,13 @@ def _all_at_once(real: Any) -> Any:
     return broken
 
 
+def _at_once(real: Any) -> Any:
+    return lambda self, key, now, *due: real(self, key, now, now)
+
+
 MUTATIONS = (
     Mutation("search a message with a cubic pattern", "loop_lag", (limits, "_PATTERNS"), _cubic, ("large",)),
     Mutation("make the bodies of all pods at once", "bytes", (ensure_pods, "_build_pod"), _all_at_once, ("large",)),
     Mutation("keep specs as objects", "bytes", (trim, "packed"), lambda _: lambda job: job, ("large",)),
+    Mutation("reconcile a job again at once, for ever", "converges", (Worker, "_requeue"), _at_once, ("multi-worker",)),
 )
