@@ -99,6 +99,8 @@ RECOVERY_PORT: Final = 8081
 RECOVERY_TOKEN: Final = "TFGPU_RECOVERY_TOKEN"  # noqa: S105 (its name)
 """Environment variable with a token that only the pods of one attempt share."""
 MAX_NAME_LENGTH: Final = 48
+MAX_LABEL_LENGTH: Final = 63
+"""Of a DNS label, as a namespace's name is."""
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME: Final = re.compile(NAME_PATTERN)
 CONFIG_VOLUME: Final = "tfgpu-config"
@@ -231,3 +233,8 @@ class Reason(StrEnum):
 def port_name(number: int) -> str:
     """The name of a task's port in its pod: the ports of further processes are numbered."""
     return PORT_NAME if number == PORT else f"{PORT_NAME}-{number - PORT}"
+
+
+def host(job: str, role: Role, index: int, namespace: str) -> str:
+    """A pod's name in the cluster. It is stable over restarts; only the pod behind it changes."""
+    return f"{job}-{role}-{index}.{job}.{namespace}.svc"

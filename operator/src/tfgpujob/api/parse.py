@@ -43,7 +43,7 @@ def parse_job(
     ]
     job = read_spec(obj.get("spec"), allow_host=allow_host, allowed_service_accounts=allowed_service_accounts)
     if isinstance(job, Job):
-        job = replace(job, restricted=restricted)
+        job = replace(job, restricted=restricted, **_names(metadata))
         found = islice(violations(job, access.RULES if accepted else JOB_RULES), MAX_PROBLEMS)
         problems += [problem for _, problem in found]
     else:
@@ -51,6 +51,11 @@ def parse_job(
     if problems or not isinstance(job, Job):
         return tuple(problems)
     return job.spec
+
+
+def _names(metadata: Any) -> dict[str, Any]:
+    given = metadata if isinstance(metadata, Mapping) else {}
+    return {key: given[key] for key in ("name", "namespace") if isinstance(given.get(key), str)}
 
 
 def read_run_policy(obj: Mapping[str, Any]) -> RunPolicy:

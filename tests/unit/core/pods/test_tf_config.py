@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.core import make
 
-from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
-from tfgpujob.names import MAX_NAME_LENGTH, Role, Strategy
+from tfgpujob.names import Role, Strategy
 
 ADDRESS = Address("train", "ns")
 
@@ -114,18 +111,3 @@ def test_who_waits_for_whom(strategy: str, role: str, peers: tuple[str, ...]) ->
     hosts = peers_to_wait_for(Strategy(strategy), make.plan(make.job(strategy, **roles)), ADDRESS, Role(role))
     assert tuple(host.split("-")[1] for host in hosts) == peers
     assert all(host.endswith(".train.ns.svc") for host in hosts)
-
-
-@pytest.mark.parametrize("strategy", ["Custom", "ParameterServer"])
-def test_the_largest_job_with_the_longest_names_can_be_started(strategy: str) -> None:
-    """The kernel refuses a variable of more than 128 KiB, so this starts a process with it."""
-    largest = {"worker": MAX_REPLICAS} if strategy == "Custom" else {"chief": 1, "worker": 255, "ps": 256}
-    plan = make.plan(make.job(strategy, **largest))
-    ports = {role: tuple(port + 60_000 for port in range(len(own))) for role, own in plan.ports.items()}
-    role, longest = Role(next(iter(largest))), Address("j" * MAX_NAME_LENGTH, "n" * 63)
-    text = tf_config(Strategy(strategy), replace(plan, ports=ports), longest, role, 0)
-    assert text is not None
-    assert text.count(".svc:60000") == MAX_REPLICAS
-    assert subprocess.run(["true"], env={**os.environ, "TF_CONFIG": text}, check=False).returncode == 0
-    with pytest.raises(OSError, match="too long"):
-        subprocess.run(["true"], env={**os.environ, "TF_CONFIG": 2 * text}, check=False)

@@ -22,6 +22,7 @@ from tfgpujob.api.rules import (
     servers,
     spares,
     template,
+    tf_config,
     trainer,
     volumes,
 )
@@ -48,5 +49,6 @@ JOB_RULES: tuple[JobRule, ...] = (
     *access.RULES,
     *manager.RULES,
     *mesh.RULES,
+    *tf_config.RULES,
     *release.RELEASE_LIMITS,
 )

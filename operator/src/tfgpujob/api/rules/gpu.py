@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rule
 from tfgpujob.api.spec import JobSpec, ReplicaSpec
@@ -144,13 +143,6 @@ def _processes_memory(job: Job) -> Iterator[Invalid]:
         )
 
 
-def _processes_size(job: Job) -> Iterator[Invalid]:
-    tasks = sum(r.replicas * processes(job.spec, role, r) for role, r in job.spec.replica_specs.items())
-    if several_processes(job) and tasks > MAX_REPLICAS:
-        fix = f"use at most {MAX_REPLICAS}: TF_CONFIG names them all and must fit into one environment variable"
-        yield Invalid("spec.gpu.processesPerGpu", f"{tasks} processes are too many", fix)
-
-
 _PODS_GPUS = "a pod's GPUs follow from role, strategy and two fields: that table stands in one place"
 
 RULES = (
@@ -178,5 +170,4 @@ RULES = (
     ),
     JobRule("gpu.processes-strategy", _processes_strategy, only_python=_PODS_GPUS),
     JobRule("gpu.processes-memory", _processes_memory, only_python=_PODS_GPUS),
-    JobRule("gpu.processes-size", _processes_size, only_python=_PODS_GPUS),
 )

@@ -10,7 +10,7 @@ from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.template import PodTemplate
 from tfgpujob.api.trainer import TrainerSpec
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import MAX_LABEL_LENGTH, MAX_NAME_LENGTH, Role, Strategy
 
 EVERY_ROLE = "<role>"
 """In Cel.at and Cel.field: the rule is repeated for each role."""
@@ -28,6 +28,9 @@ class Job:
     """None allows any."""
     restricted: bool = False
     """Whether its pods comply with Pod Security "restricted"."""
+    name: str = "j" * MAX_NAME_LENGTH
+    namespace: str = "n" * MAX_LABEL_LENGTH
+    """Both are as long as possible where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)

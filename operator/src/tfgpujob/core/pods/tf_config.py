@@ -17,7 +17,7 @@ from typing import Any
 
 from tfgpujob.api.strategies import TRAITS, Cluster
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import Role, Strategy, host
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Address:
     namespace: str
 
     def host(self, role: Role, index: int) -> str:
-        return f"{self.job}-{role}-{index}.{self.job}.{self.namespace}.svc"
+        return host(self.job, role, index, self.namespace)
 
     def tasks(self, plan: Plan, role: Role) -> list[str]:
         """host:port of every task of a role, in task order: pod i hosts tasks i·P … i·P+P−1."""
