@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from tests.bench import __main__ as bench
 from tests.bench.figures import DIRECT, KUBE, OPERATOR, QUICK, Cost, Figures, Size, Throughput
-from tests.unit.bench.rig import FakeStage
+from tests.bench.stage import Stage
 
 from tfgpujob.kube.errors import ApiError
 
 ROUND = Throughput({OPERATOR: 90.0, DIRECT: 100.0, KUBE: 100.0}, Cost(3.0, 8.0, 10.0))
-STAGE = FakeStage(cast("Any", None))
+STAGE = Stage(cast("Any", None), "a cluster", "v1.20.2", Path(), [], audit=None)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_what_there_is_is_printed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async def measure(on: FakeStage, size: Size, figures: Figures) -> None:
+    async def measure(on: Stage, size: Size, figures: Figures) -> None:
         figures.throughput.append(ROUND)
         raise end
 
@@ -46,7 +47,7 @@ def test_what_there_is_is_printed(
 def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     tidied: list[str] = []
 
-    async def measure(on: FakeStage, size: Size, figures: Figures) -> None:
+    async def measure(on: Stage, size: Size, figures: Figures) -> None:
         figures.throughput.append(ROUND)
         try:
             await asyncio.Event().wait()
@@ -65,7 +66,7 @@ def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_a_fault_of_the_benchmark_shows_itself_after_the_figures(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def measure(on: FakeStage, size: Size, figures: Figures) -> None:
+    async def measure(on: Stage, size: Size, figures: Figures) -> None:
         figures.throughput.append(ROUND)
         raise KeyError("a bug")
 
