@@ -14,7 +14,7 @@ def masks(devices: int, prepare) -> list[np.ndarray]:
     strategy = tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(devices)])
     with strategy.scope():
         model = keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5, seed=5)])
-    prepare(model)
+    prepare(model, strategy)
 
     @tf.function
     def run():
@@ -31,8 +31,8 @@ def test_each_replica_draws_a_mask_of_its_own_and_the_first_that_of_one_device()
 
 
 def test_without_it_all_replicas_draw_the_same():
-    def prepare(model):
-        draw_per_replica(model)
+    def prepare(model, strategy):
+        draw_per_replica(model, strategy)
         draw_as_compiled(model)
 
     first, second = masks(2, prepare)

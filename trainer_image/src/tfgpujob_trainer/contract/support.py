@@ -47,6 +47,11 @@ _STATEFUL = Support(
     "has stateful=True: a row continues the same row of the batch before, and each replica has a part of a batch",
     "remove it, or use OneDevice",
 )
+_DRAWN = Support(
+    "per worker",
+    "each replica draws numbers of its own, and a resumed run draws others",
+    "draw with keras.random or a tf.random.Generator, whose state is in the checkpoints",
+)
 _WHOLE = Support("refused", "works with strategy OneDevice only", "use OneDevice, or remove placement")
 
 
@@ -129,6 +134,7 @@ SUPPORT: dict[str, dict[str, Support]] = {
         Support("per worker", "every replica draws masks of its own"),
         Support("per worker", "two workers at once may draw the same masks"),
     ),
+    "tf.random": _everywhere(_DRAWN, _DRAWN),
     "jit of synchronized BatchNormalization": _alone_and_together(
         EXACT, Support("refused", "has a collective, which XLA does not compile here", "set jit: none")
     ),

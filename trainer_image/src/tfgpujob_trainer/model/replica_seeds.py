@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common import global_state  # Keras is pinned
+from keras.src.random import seed_generator
 
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.moving_statistics import few
@@ -14,24 +17,61 @@ from tfgpujob_trainer.model.moving_statistics import few
 _STRIDE = 1_000_003
 """Between the seeds of two replicas; a prime, so that no other layer's seed is likely to be that far away."""
 
+_of_thread = seed_generator.global_seed_generator
 _RATES = ("rate", "dropout", "recurrent_dropout")
 
 
-def draw_per_replica(model: keras.Model) -> None:
+class _Shared:
+    """The generator behind `seed=None`, in place of Keras' own way to it, which has one for each thread.
+
+    A replica is a thread, in which that of the script is missing, and in which none can be made.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        known = global_state.get_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR)
+        before = random.getstate()
+        with strategy.scope():
+            self.generator = known or keras.random.SeedGenerator()
+        random.setstate(before)
+        self._is_known, self.has_drawn = known is not None, False
+
+    def __call__(self) -> keras.random.SeedGenerator:
+        """The generator; Keras makes it when it is first asked for, with the next one of Python's random numbers."""
+        self.has_drawn = True
+        if not self._is_known:
+            self._is_known = bool(seed_generator.make_default_seed())
+        return self.generator
+
+    def leave(self) -> None:
+        """Go back to Keras' own way, which finds this one if it has been used."""
+        seed_generator.global_seed_generator = _of_thread
+        vars(self.generator).pop("next", None)
+        if self._is_known:
+            global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, self.generator)
+
+
+def draw_per_replica(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
     """Let every SeedGenerator of the model give another seed to each replica.
 
     Their state is the same on all replicas, so without this all would draw the same Dropout mask. The first
     replica draws what a single device would.
     """
-    for layer in model._flatten_layers():  # noqa: SLF001
-        for generator in layer._seed_generators:  # noqa: SLF001
-            generator.next = _shifted(generator.next)
+    seed_generator.global_seed_generator = shared = _Shared(strategy)
+    for generator in [*_generators(model), shared.generator]:
+        generator.next = _shifted(generator.next)
 
 
 def draw_notes(model: keras.Model, strategy: str) -> list[str]:
     """What to say of layers that draw while they train, such as Dropout."""
     drawing = [layer.name for layer in model._flatten_layers() if _draws(layer)]  # noqa: SLF001
     return require("Dropout", strategy, few(drawing)) if drawing else []
+
+
+def global_draw_notes(strategy: str) -> list[str]:
+    """What to say of a step that has been traced, if it draws by `seed=None`."""
+    shared = seed_generator.global_seed_generator
+    drawn = isinstance(shared, _Shared) and shared.has_drawn
+    return require("Dropout", strategy, "keras.random without a seed generator") if drawn else []
 
 
 def _draws(layer: keras.Layer) -> bool:
@@ -56,9 +96,14 @@ def let_first_replica_draw_alike() -> None:
 
 def draw_as_compiled(model: keras.Model) -> None:
     """Take back what draw_per_replica did."""
-    for layer in model._flatten_layers():  # noqa: SLF001
-        for generator in layer._seed_generators:  # noqa: SLF001
-            vars(generator).pop("next", None)
+    for generator in _generators(model):
+        vars(generator).pop("next", None)
+    if isinstance(seed_generator.global_seed_generator, _Shared):
+        seed_generator.global_seed_generator.leave()
+
+
+def _generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
+    return [one for layer in model._flatten_layers() for one in layer._seed_generators]  # noqa: SLF001
 
 
 def _shifted(original: Callable[..., Any]) -> Callable[..., Any]:

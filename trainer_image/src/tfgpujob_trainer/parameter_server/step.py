@@ -68,6 +68,7 @@ class ServerSteps:
         self._metrics = metric_variables(model)
         self._has_normaliser: list[bool] = []
         self.captured: list[PlainVariable] = []
+        self.draws = False  # nothing is exact after a restart here
         self.notes = [_NOTE, *self._loss.notes, *_layer_notes(model)]
         self.train = self._compile(self._train_batch)
         self.evaluate = self._compile(self._evaluate_batch)

@@ -15,6 +15,9 @@ from tfgpujob_trainer.model.loss import LossSums, loss_of, numbers_of
 from tfgpujob_trainer.model.variables import traced_variables
 from tfgpujob_trainer.step.layer_states import unlike_states
 
+_RANDOM = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial")
+"""How the names of TensorFlow's random operations with a state of their own begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
@@ -68,6 +71,15 @@ class Compiled:
     def variables(self) -> list[tf.Variable]:
         """What it reads or changes; nothing as long as it is not traced."""
         return traced_variables(self._traced) if self._signed else []
+
+    def draws(self) -> bool:
+        """Whether it has random operations whose state is no variable, so that no checkpoint keeps it."""
+        if not self._signed:
+            return False
+        graph = self._traced.graph  # type: ignore[attr-defined]
+        functions = graph._functions.values()  # noqa: SLF001 (TensorFlow is pinned)
+        nodes = [node.op for function in functions for node in function.cached_definition.node_def]
+        return any(kind.startswith(_RANDOM) for kind in (*nodes, *(one.type for one in graph.get_operations())))
 
     def __call__(
         self, batches: Any, edges: Any, *, stop: bool = False, hold: bool = False, own_seconds: float = 0.0

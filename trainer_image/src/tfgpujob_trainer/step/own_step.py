@@ -129,6 +129,12 @@ class OwnSteps:
         with self._noting_results("test_step"):
             return self._evaluate(batches, edges)
 
+    @property
+    def draws(self) -> bool:
+        """Whether a step has random operations whose state no checkpoint keeps."""
+        with self._noting_results("train_step"):
+            return self._train.draws()
+
     def waits_for_peers(self) -> bool:
         """True if this worker has done its part of a step, and waits for the others'. Any thread may call it."""
         return self._all_reduce.waits_for_peers()
@@ -168,8 +174,17 @@ class OwnSteps:
         step = "train_step" if training else "test_step"
         if step in self._trials or (not training and self._strategy.num_replicas_in_sync == 1):
             return
-        with self._trying(), self._noting_results(step):
-            trial = Trial(self._strategy, self._all_reduce, places, partial(self._computed, step))
+        several = self._strategy.num_replicas_in_sync > 1
+        try:
+            with self._trying(), self._noting_results(step):
+                computed = partial(self._computed, step)
+                trial = Trial(self._strategy, self._all_reduce, places, computed, alone=not several)
+        except Exception as error:
+            if several:
+                rows = len(tf.nest.flatten(places[0])[0])
+                how = "take their number from the data, as keras.ops.shape(x)[0] is"
+                error.add_note(f"{step} gets {rows} rows, or half of them, before it trains, and later a share: {how}")
+            raise
         self._trials[step] = trial
         if training:
             for optimizer, variables in self._variables.values():
@@ -179,7 +194,7 @@ class OwnSteps:
             held = (*self._model.trainable_variables, *self._model.metrics_variables, *states)
             trial.watch({id(v.value) for v in (*held, *(v for o in self._optimizers for v in o.variables))})
             self.notes += self._loss_without_metric()
-        if self._strategy.num_replicas_in_sync > 1 and trial.rows > 1:
+        if several and trial.rows > 1:
             self.notes += self._tried_on(step, moves=True)
 
     def _loss_without_metric(self) -> list[str]:

@@ -108,6 +108,12 @@ class SynchronousSteps:
         self._allowed = False
 
     @property
+    def draws(self) -> bool:
+        """Whether a step has random operations whose state no checkpoint keeps."""
+        step = getattr(self._train_whole, "step", self._train_whole)
+        return isinstance(step, Compiled) and step.draws()
+
+    @property
     def captured(self) -> list[PlainVariable]:
         """What the script holds, such as the weight of a loss that a callback changes."""
         step = getattr(self._train_whole, "step", self._train_whole)

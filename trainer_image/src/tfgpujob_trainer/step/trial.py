@@ -91,17 +91,23 @@ class Trial:
         places: Sequence[Any],
         whole: Callable[[Any], Numbers],
         half: Callable[[Any], Numbers] | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
-        """`places`: rows of several places of the data; those unlike the first are left out."""
+        """`places`: rows of several places of the data; those unlike the first are left out.
+
+        `alone`: nothing is compared, and the step gets the rows as they are, which may be as many as it expects.
+        """
         self._strategy, self._all_reduce, self._replicas = strategy, all_reduce, strategy.num_replicas_in_sync
-        self.rows = len(tf.nest.flatten(places[0])[0]) // 2 * 2 or 1
+        rows = len(tf.nest.flatten(places[0])[0])
+        self.rows = rows if alone else rows // 2 * 2 or 1
         """A single row can't be compared."""
         cut = [tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[: self.rows]), one) for one in places]
         self._places = [place for place in cut if _kinds(place) == _kinds(cut[0])]
         draws = _Draws()
         with _as_alone(draws):
             self._whole = self._traced(whole, draws, (cut[0], 0), (cut[0], 0))
-            self._half = self._traced(half or whole, draws, *self._halves(cut[0]))
+            self._half = self._whole if alone else self._traced(half or whole, draws, *self._halves(cut[0]))
         traces = [trace for trace, _ in (self._whole, self._half)]
         self.variables = list({id(v): v for trace in traces for v in traced_variables(trace)}.values())
         """Variables that the step reads or changes: each replica's own, where they have one."""

@@ -23,8 +23,10 @@ from tfgpujob_trainer.cluster.all_reduce_speed import measure_all_reduce
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.splits import agree_on_data
+from tfgpujob_trainer.model.replica_seeds import global_draw_notes
 from tfgpujob_trainer.reporting import series
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.profiler import Profiler
@@ -64,6 +66,9 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
     output = Path(settings.output.directory)
     store, best_store = open_stores(output, settings, env, peers)
     captured = {id(v.value): v for v in (*built.steps.captured, *hooks.variables)}
+    drawn = require("tf.random", session.name, "tf.random in the step") if built.steps.draws else []
+    for note in (*drawn, *global_draw_notes(session.name)):
+        say(note)
     variables = variables_to_save(built.model, list(captured.values()))
     manager = partial(
         CheckpointManager,

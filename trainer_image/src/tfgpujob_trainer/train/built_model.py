@@ -29,6 +29,10 @@ class Steps(Protocol):
     def captured(self) -> list[PlainVariable]:
         """Variables that the step reads or changes besides those of the model and its optimizers."""
 
+    @property
+    def draws(self) -> bool:
+        """Whether a step has random operations whose state no checkpoint keeps."""
+
     def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
         """Loss and metrics of the training from their sums."""
 

@@ -58,7 +58,7 @@ class SynchronousTrainer:
         self, model: keras.Model, takeover: OptimizerTakeover, data: Source, schedule: Schedule
     ) -> SynchronizedSteps:
         """Steps with the exact gradient of the global batch."""
-        draw_per_replica(model)
+        draw_per_replica(model, self._session.strategy)
         if has_own_steps(model):
             return self._own_steps(model, data, schedule)
         steps = SynchronousSteps(
@@ -88,7 +88,8 @@ class SynchronousTrainer:
             class_weights=self._settings.class_weights,
         )
         self._session.heartbeat.run_status.waits_for_peers = steps.waits_for_peers
-        steps.try_on(data.places(ROWS))
+        several = self._session.replicas > 1
+        steps.try_on(data.places(ROWS) if several else [data.head(schedule.global_batch_size)])
         return steps
 
     def evaluator(self, built: Built[SynchronizedSteps]) -> Evaluator:
