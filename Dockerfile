@@ -18,8 +18,9 @@ RUN python -m venv --without-pip /opt/tfgpu \
 
 FROM build AS code
 COPY operator /src/operator
+COPY trainer_image/src/tfgpujob_contract /src/contract
 RUN python -m venv --without-pip /opt/tfgpu \
- && /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /dist /src/operator \
+ && /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /dist /src/operator /src/contract \
  && /opt/build/bin/python -m pip --python /opt/tfgpu/bin/python install --no-compile --no-deps --no-index /dist/*.whl \
  && python -m compileall -q --invalidation-mode unchecked-hash /opt/tfgpu/lib
 

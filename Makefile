@@ -15,18 +15,19 @@ PIP := -m pip install -qq --disable-pip-version-check
 help: ## this list
 	@grep -hE '^([a-z-]+:.*## |##@ )' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/; s/^##@ /\n/' | expand -t 20
 
-$(VENV)/.stamp: requirements/dev.txt operator/pyproject.toml
+CONTRACT := trainer_image/src/tfgpujob_contract
+$(VENV)/.stamp: requirements/dev.txt operator/pyproject.toml $(CONTRACT)/pyproject.toml
 	@echo "preparing $(VENV) (operator, tools)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PY) $(PIP) --require-hashes -r requirements/dev.txt
-	@$(PY) $(PIP) --no-deps --no-build-isolation -e operator
+	@$(PY) $(PIP) --no-deps --no-build-isolation -e operator -e $(CONTRACT)
 	@touch $@
 
-$(TRAINER_VENV)/.stamp: trainer_image/requirements/dev.txt trainer_image/pyproject.toml
+$(TRAINER_VENV)/.stamp: trainer_image/requirements/dev.txt trainer_image/pyproject.toml $(CONTRACT)/pyproject.toml
 	@echo "preparing $(TRAINER_VENV) (TensorFlow on CPU, about 1.5 GB)"
 	@$(PYTHON) -m venv $(TRAINER_VENV)
 	@$(TRAINER_PY) $(PIP) --require-hashes -r trainer_image/requirements/dev.txt
-	@$(TRAINER_PY) $(PIP) --no-deps --no-build-isolation -e trainer_image
+	@$(TRAINER_PY) $(PIP) --no-deps --no-build-isolation -e trainer_image -e $(CONTRACT)
 	@touch $@
 
 .PHONY: venv venv-trainer

@@ -50,7 +50,9 @@ def chart_values() -> dict[str, Any]:
 
 def _source_digest() -> str:
     """Digest of all sources of the operator's image."""
-    files = [ROOT / "Dockerfile", ROOT / "operator/requirements.txt", *sorted((ROOT / "operator").rglob("*.py"))]
+    folders = ROOT / "operator", ROOT / "trainer_image/src/tfgpujob_contract"
+    sources = sorted(file for folder in folders for file in folder.rglob("*.py"))
+    files = [ROOT / "Dockerfile", ROOT / "operator/requirements.txt", *sources]
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())

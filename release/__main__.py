@@ -26,7 +26,7 @@ from release.version import VersionError, set_version
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = "charts/tfgpujob"
-PACKAGES = ("operator", "trainer_image")
+PACKAGES = ("operator", "trainer_image", "trainer_image/src/tfgpujob_contract")
 DEFINITIONS = ("tfgpujobs.yaml", "tfgpujobs-no-cel.yaml")
 _NO_REGISTRY = '\nimageRegistry: ""\n'
 

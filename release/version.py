@@ -6,6 +6,8 @@ from pathlib import Path
 PLACES = (
     "operator/src/tfgpujob/__init__.py",
     "operator/pyproject.toml",
+    "trainer_image/pyproject.toml",
+    "trainer_image/src/tfgpujob_contract/__init__.py",
     "trainer_image/src/tfgpujob_trainer/__init__.py",
     "charts/tfgpujob/Chart.yaml",
     "docs/install.md",

@@ -22,6 +22,13 @@ def unpack(commit: str, folder: Path, *paths: str) -> Path:
     return folder
 
 
+def operator(commit: str, folder: Path) -> str:
+    """The commit's operator below `folder`, as a PYTHONPATH. Raises CalledProcessError."""
+    sources = ("operator/src", "trainer_image/src")
+    unpack(commit, folder, *sources)
+    return ":".join(str(folder / source) for source in sources)
+
+
 def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     """git in this clone, which need not succeed."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False)

@@ -24,6 +24,7 @@ from tfgpujob.core.observed.snapshot import Kind
 
 ROOT = Path(__file__).resolve().parents[1]
 OPERATOR, TRAINER = Path("operator/src/tfgpujob"), Path("trainer_image/src/tfgpujob_trainer")
+CONTRACT = Path("trainer_image/src/tfgpujob_contract")
 
 IN_STATUS = frozenset(("resize", "limit", "absent", "spares", "sharesParts"))
 """Keys of status.plan that say which workers are in the gang."""
@@ -44,7 +45,7 @@ IDIOMS = re.compile(
 
 
 def figures() -> dict[str, int]:
-    modules = [*_modules(ROOT / OPERATOR), *_modules(ROOT / TRAINER)]
+    modules = [path for package in (OPERATOR, TRAINER, CONTRACT) for path in _modules(ROOT / package)]
     texts = [text for path in modules for text in _docstrings(_tree(path))]
     return {
         "chain_links": _length(ROOT / OPERATOR / "core/attempt.py", "_CHAIN"),

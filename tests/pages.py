@@ -85,7 +85,7 @@ NOT_TYPED = {
     "python -m tfgpujob_trainer.advise --config trainer.json --batch": _MEMORY,
     "python3 -m venv venv": _INSTALLS,
     ". venv/bin/activate": _INSTALLS,
-    "pip install './operator[local]' ./trainer_image": _INSTALLS,
+    "pip install './operator[local]' ./trainer_image ./trainer_image/src/tfgpujob_contract": _INSTALLS,
     "docker build -t registry.example.com/tfgpujob-operator:0.1.0 .": _DOCKER,
     "docker build -t registry.example.com/tfgpujob-trainer:0.1.0 -f trainer_image/Dockerfile .": _DOCKER,
     "docker push registry.example.com/tfgpujob-operator:0.1.0": _DOCKER,

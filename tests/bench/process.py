@@ -16,8 +16,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class OperatorProcess:
-    """One operator. `kubeconfig` is its login; `namespaces` are the ones it watches; `source` is where its package is
-    found, if it is not this checkout's.
+    """One operator. `kubeconfig` is its login; `namespaces` are the ones it watches; `source` is its PYTHONPATH
+    if it is not this checkout's.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class OperatorProcess:
         lease: str,
         namespaces: str,
         name: str,
-        source: Path | None = None,
+        source: str | None = None,
     ) -> None:
         self.port = _free_port()
         self.log = log
@@ -43,7 +43,7 @@ class OperatorProcess:
             "WATCH_NAMESPACES": namespaces,
             "POD_NAME": name,
             "HEALTH_PORT": str(self.port),
-            **({"PYTHONPATH": str(source)} if source else {}),
+            **({"PYTHONPATH": source} if source else {}),
         }
         with log.open("ab") as output:
             self._process = subprocess.Popen(

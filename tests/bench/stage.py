@@ -46,15 +46,15 @@ class Stage:
     lease: tuple[str, str] = (NAMESPACE, NAME)
     """Namespace and name of the Lease that all operators of this release want."""
 
-    base_source: Path | None = None
-    """Where the package is of the operator that ours is compared with."""
+    base_source: str | None = None
+    """PYTHONPATH of the operator that ours is compared with."""
 
     @property
     def base_name(self) -> str:
         """Name of the operator that ours is compared with, and of its Lease."""
         return f"{self.identity}-base"
 
-    def operator(self, namespace: str, *, name: str = "", source: Path | None = None) -> OperatorProcess:
+    def operator(self, namespace: str, *, name: str = "", source: str | None = None) -> OperatorProcess:
         """An operator for this namespace, with the rights of the chart's ServiceAccount. Only one leads."""
         return self._operator(namespace, name or self.identity, NAME, source)
 
@@ -62,7 +62,7 @@ class Stage:
         """The operator that ours is compared with; it leads beside ours, in this namespace."""
         return self._operator(namespace, self.base_name, self.base_name, self.base_source)
 
-    def _operator(self, namespace: str, name: str, lease: str, source: Path | None) -> OperatorProcess:
+    def _operator(self, namespace: str, name: str, lease: str, source: str | None) -> OperatorProcess:
         kubeconfig = self.kube.as_service_account(NAMESPACE, NAME, self.folder / "operator.kubeconfig")
         log = self.folder / f"operator-{name}.log"
         where = {"namespace": NAMESPACE, "lease": lease, "namespaces": namespace}
@@ -91,9 +91,7 @@ def stage(folder: Path, *purposes: str, base: str = "") -> Iterator[Stage]:
             audit = AuditLog(log, USER) if log is not None and log.is_file() else None
             on = Stage(kube, cluster.description, version, folder, namespaces, audit, f"bench-{mark}")
             with _second_lease(kube, on.base_name) if base else nullcontext():
-                on.base_source = (
-                    commits.unpack(base, folder / "base", "operator/src") / "operator/src" if base else None
-                )
+                on.base_source = commits.operator(base, folder / "base") if base else None
                 yield on
         finally:
             for namespace in namespaces:

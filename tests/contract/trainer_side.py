@@ -3,7 +3,7 @@
 Each line of standard input is [question, what is given], and is answered by a line. `pod` is given {"config": text of
 the file, "env": {…}} and answers with what the trainer makes of it, or {"error": …, "code": …}; `run_status` is given
 what is known of a run and answers with what GET /progress says; `ended` is given a summary and answers with the
-termination log; `kind` is given the path of a Python file; `facts` answers with the trainer's own tables.
+termination log; `facts` answers with the trainer's own tables.
 Only the modules of the trainer that need no TensorFlow are used, so any Python runs this.
 """
 
@@ -26,7 +26,6 @@ from tfgpujob_trainer.contract import (
     json_fields,
     limits,
     resize,
-    script,
     spec,
     strategies,
 )
@@ -103,21 +102,11 @@ def ended(summary: dict[str, Any]) -> dict[str, str]:
     return {"log": exits.termination_log(outcome, ["the last line"] * 1000)}
 
 
-def kind(given: dict[str, str]) -> dict[str, Any]:
-    """Whether this file is a plain script, and has a loop of its own; or why it can be nothing."""
-    file = Path(given["file"])
-    try:
-        return {"script": script.is_script(file), "loop": script.has_own_loop(file)}
-    except exits.ConfigError as error:
-        return {"error": error.outcome().line()}
-
-
 if __name__ == "__main__":
     questions: dict[str, Callable[[Any], Any]] = {
         "pod": pod,
         "facts": facts,
         "run_status": run_status,
-        "kind": kind,
         "ended": ended,
     }
     for line in sys.stdin:

@@ -90,25 +90,6 @@ print("total", float(total.read_value()), flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "own_loop"),
-    [
-        (loop(), True),
-        (COORDINATOR, True),
-        ("with tf.GradientTape() as tape: ...\nmodel.evaluate(x)", True),
-        ("class M(keras.Model):\n    def train_step(self, d):\n        with tf.GradientTape(): ...\nM().fit(x)", False),
-        ("import tfgpujob_trainer as tfgpu\ntfgpu.strategy()", True),
-        ("strategy = tf.distribute.OneDeviceStrategy('/cpu:0')\nstrategy.run(step)", True),
-        ("import subprocess\nsubprocess.run('x')\nmodel.evaluate(x)", False),
-        ("import keras_tuner\nwith tf.GradientTape(): ...\nkeras_tuner.Hyperband(f).search(x)", False),
-    ],
-)
-def test_a_loop_is_told_from_a_script_by_its_text(text, own_loop, tmp_path):
-    (tmp_path / "a.py").write_text(text)
-    assert script.has_own_loop(tmp_path / "a.py") is own_loop
-    assert script.is_script(tmp_path / "a.py")
-
-
 def test_what_it_does_by_itself_is_told_by_its_text(tmp_path):
     file = tmp_path / "a.py"
     file.write_text(COORDINATOR)

@@ -19,27 +19,6 @@ FIT = "import keras\nmodel = keras.Sequential()\nmodel.fit(1)\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "is_script"),
-    [
-        (MODULE, False),
-        (MODULE + "if __name__ == '__main__':\n    model().fit(*data('train'))\n", False),
-        ("from mine import model, data\n", False),
-        ("from mine import *\n", False),
-        ("from mine import *\ndef data(split): ...\nmodel().fit(*data('train'))\n", False),
-        ("from keras.layers import *\n" + FIT, True),
-        ("try:\n    from mine import model\nexcept ImportError:\n    def model(): ...\ndef data(split): ...\n", False),
-        (FIT, True),
-        ("def main():\n    net.fit(x)\nif __name__ == '__main__':\n    main()\n", True),
-        ("data = 3\n" + FIT, True),
-        ("def model(): ...\nmodel().fit(1)\n", True),
-    ],
-)
-def test_a_script_is_told_from_a_module_by_its_text(text, is_script, tmp_path):
-    (tmp_path / "a.py").write_text("raise RuntimeError('run')\n" + text)
-    assert script.is_script(tmp_path / "a.py") is is_script
-
-
-@pytest.mark.parametrize(
     ("text", "fields", "message", "fix"),
     [
         ("x = 1\n", {}, "a.py has no function model() and data(), and calls no fit", "define model() and data(split)"),

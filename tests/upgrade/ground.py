@@ -24,7 +24,7 @@ def in_memory(folder: Path) -> Iterator[Ground]:
     """The server of the harness over HTTP, whose kubelet runs the pods."""
     with live_cluster(folder, operator=False) as live:
 
-        def operator(name: str, source: Path | None) -> OperatorProcess:
+        def operator(name: str, source: str | None) -> OperatorProcess:
             where = {"namespace": "default", "lease": "upgrade", "namespaces": "default"}
             return OperatorProcess(live.kubeconfig, folder / f"{name}.log", **where, name=name, source=source)
 
@@ -50,7 +50,7 @@ def on_cluster(folder: Path) -> Iterator[Ground]:
         current = _definition(cluster.kube)
         _define(cluster.kube, _previous_of(current))
 
-        def operator(name: str, source: Path | None) -> OperatorProcess:
+        def operator(name: str, source: str | None) -> OperatorProcess:
             if source is None:
                 _define(cluster.kube, current)
             return cluster.operator(namespace, name=name, source=source)

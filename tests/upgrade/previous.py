@@ -18,9 +18,9 @@ def is_there() -> bool:
     return commits.is_there(PREVIOUS)
 
 
-def checkout(folder: Path) -> Path:
-    """Its operator's package; the folder to import it from."""
-    return commits.unpack(PREVIOUS, folder, "operator/src") / "operator/src"
+def checkout(folder: Path) -> str:
+    """Its operator's packages, as a PYTHONPATH."""
+    return commits.operator(PREVIOUS, folder)
 
 
 def definition(name: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tests.bench.process import OperatorProcess
@@ -40,7 +39,7 @@ class Ground:
     namespace: str
     lives: dict[str, Life]
     """What is to become of each job's pods: filled while it runs."""
-    operator: Callable[[str, Path | None], OperatorProcess]
+    operator: Callable[[str, str | None], OperatorProcess]
     """Another one, of this name: this checkout's, or the one of that folder."""
     pod_template: Object | None = None
     """For every role."""
@@ -62,9 +61,9 @@ class Result:
 
 
 class Run:
-    """`previous` is where the package of the last release is found."""
+    """`previous` is the PYTHONPATH of the last release."""
 
-    def __init__(self, ground: Ground, previous: Path, jobs: int, say: Callable[[str], None]) -> None:
+    def __init__(self, ground: Ground, previous: str, jobs: int, say: Callable[[str], None]) -> None:
         self._ground, self._previous, self._say = ground, previous, say
         self._states = {f"job-{number}": _of(number) for number in range(jobs)}
         self._restarted: set[str] = set()
@@ -108,7 +107,7 @@ class Run:
         }
         self._ground.kube.create("TFGPUJob", self._ground.namespace, {"metadata": {"name": name}, "spec": spec})
 
-    def _replace(self, operators: list[OperatorProcess], name: str, source: Path | None) -> OperatorProcess:
+    def _replace(self, operators: list[OperatorProcess], name: str, source: str | None) -> OperatorProcess:
         """As a Deployment does: the new one is ready before the old one is asked to end. Then all must be as before."""
         before = self._seen()
         [old] = operators

@@ -11,10 +11,12 @@ import yaml
 from localcluster import helm
 from tests.pages import ROOT
 
+from release import __main__ as release
+
 
 def test_the_licence_stands_in_all_that_is_handed_on() -> None:
     told = {"LICENSE": re.findall(r"^SPDX-License-Identifier: (.+)$", (ROOT / "LICENSE").read_text(), re.MULTILINE)}
-    for package in ("operator", "trainer_image"):
+    for package in release.PACKAGES:
         project = tomllib.loads((ROOT / package / "pyproject.toml").read_text())["project"]
         told[package] = [project["license"]]
     told["chart"] = [yaml.safe_load((helm.CHART / "Chart.yaml").read_text())["annotations"]["artifacthub.io/license"]]

@@ -63,7 +63,7 @@ def test_two_builds_have_equal_bytes(folder: Path, tmp_path: Path) -> None:
 
 
 def test_everything_is_there_and_has_its_checksum(folder: Path) -> None:
-    packages = [f"{name}-{WHEEL_VERSION}" for name in ("tfgpujob", "tfgpujob_trainer")]
+    packages = [f"{name}-{WHEEL_VERSION}" for name in ("tfgpujob", "tfgpujob_contract", "tfgpujob_trainer")]
     expected = {*(f"{p}-py3-none-any.whl" for p in packages), *(f"{p}.tar.gz" for p in packages)}
     expected |= {f"tfgpujob-{VERSION}.tgz", "notes.md", *manifest.FILES, *release.DEFINITIONS, *BILLS}
     sums = dict(line.split("  ")[::-1] for line in (folder / "SHA256SUMS").read_text().splitlines())
@@ -73,18 +73,22 @@ def test_everything_is_there_and_has_its_checksum(folder: Path) -> None:
 
 
 def test_packages_hold_all_code_the_version_and_the_licence(folder: Path) -> None:
-    for package, source in (("tfgpujob", "operator"), ("tfgpujob_trainer", "trainer_image")):
+    for package, folder_of in (
+        ("tfgpujob", "operator/src/tfgpujob"),
+        ("tfgpujob_contract", "trainer_image/src/tfgpujob_contract"),
+        ("tfgpujob_trainer", "trainer_image/src/tfgpujob_trainer"),
+    ):
         with zipfile.ZipFile(folder / f"{package}-{WHEEL_VERSION}-py3-none-any.whl") as wheel:
             metadata = wheel.read(f"{package}-{WHEEL_VERSION}.dist-info/METADATA").decode()
             packed = {name for name in wheel.namelist() if name.endswith(".py")}
         assert f"\nVersion: {WHEEL_VERSION}\n" in metadata
         assert "\nLicense-Expression: Apache-2.0\n" in metadata
-        written = {name.removeprefix(f"{source}/src/") for name in tracked() if name.startswith(f"{source}/src/")}
-        written = {name for name in written if name.endswith(".py")}
-        assert packed == written
+        written = {name for name in tracked() if name.startswith(f"{folder_of}/") and name.endswith(".py")}
+        assert packed == {f"{package}{name.removeprefix(folder_of)}" for name in written}
         with tarfile.open(folder / f"{package}-{WHEEL_VERSION}.tar.gz") as archive:
             assert {(member.uid, member.uname) for member in archive} == {(0, "")}
-            assert f"{package}-{WHEEL_VERSION}/src/{package}/__init__.py" in archive.getnames()
+            inside = "" if package == "tfgpujob_contract" else f"src/{package}/"
+            assert f"{package}-{WHEEL_VERSION}/{inside}__init__.py" in archive.getnames()
 
 
 @pytest.mark.parametrize(("image", "file"), [*zip(IMAGES.values(), BILLS, strict=True)], ids=IMAGES)

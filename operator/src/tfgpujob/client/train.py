@@ -17,8 +17,8 @@ from tfgpujob.client.job import Job, check
 from tfgpujob.client.synchronous import Client
 from tfgpujob.convert.code import job_of_file
 from tfgpujob.convert.functions import Code, module_of, script_of
-from tfgpujob.convert.python_file import is_script
 from tfgpujob.kubectl_yaml import Dumper
+from tfgpujob_contract.python_file import is_script
 
 _RUNS: Final = "runs"
 _FILE: Final = "{name}.py"

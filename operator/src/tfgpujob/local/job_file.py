@@ -13,11 +13,11 @@ import yaml
 from tfgpujob import names
 from tfgpujob.api import Invalid, JobSpec, parse_job
 from tfgpujob.convert.code import job_name, job_without_code
-from tfgpujob.convert.python_file import Kind, kind_of
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.kubectl_yaml import Loader
 from tfgpujob.local.yaml_lines import line_of
+from tfgpujob_contract.python_file import Kind, kind_of
 
 _MAX_LEVELS: Final = 100
 _TIMES: Final = 4

@@ -1,5 +1,4 @@
-"""Distinguishes a plain training script, or a program with its own loop, from a module with model() and data(), by
-parsing the file without running it.
+"""A plain training script, or a program with its own loop: what its source shows, and which settings apply to it.
 
 A script builds and compiles a model and calls fit() itself (script/); a module defines functions that the trainer
 calls.
@@ -7,28 +6,18 @@ calls.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
+from tfgpujob_contract import python_file
+from tfgpujob_contract.python_file import LIBRARY, OWN_LOOPS, FileError, Kind, names_by_file
 from tfgpujob_trainer.contract import config, entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.spec import TrainerConfig
 
-_FUNCTIONS = ("model", "data")
-_CALLS = ("fit", "evaluate", "predict")
-_TUNERS = ("keras_tuner", "kerastuner")
-"""Packages whose search() calls fit()."""
 _DISTRIBUTIONS = frozenset({"DataParallel", "ModelParallel"})
 """Classes of keras.distribution with which a script distributes its model."""
-_LOOPS = frozenset(
-    {"GradientTape", "experimental_distribute_dataset", "distribute_datasets_from_function", "experimental_run_v2"}
-)
-"""Names that hand-written training loops use."""
-_COORDINATORS = frozenset({"ClusterCoordinator"})
-_LIBRARY = "tfgpujob_trainer"
 _OTHER_WAYS = frozenset({"dtensor", "distribution", "horovod", "Server"})
 """Names of ways to train one model with other workers, besides the strategies of tf.distribute."""
 _IN_SCRIPT = {
@@ -62,150 +51,47 @@ _LEFT_TO_KERAS: dict[str, Callable[[TrainerConfig], bool]] = {
 """What the trainer's own loop does."""
 
 
-def is_script(path: Path) -> bool:
-    """True if the file is a script, False if it is a module. Raises ConfigError if it is neither, or not Python.
-
-    A file that defines or imports both functions is a module, whatever else it does. One that hides its imports behind
-    a `*` is a module unless it calls fit() and has neither function itself. Any other is a script if it, or a module
-    beside it that it imports, calls fit() or has its own training loop.
-    """
-    tree = _parsed(path)
-    functions = set(_functions(tree.body))
-    fits = _calls(tree)
-    # `*` may import both functions, or only Keras' layers, as in many notebooks.
-    if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
-        return False
-    if fits or any(map(_calls, _imported(path, tree))) or has_own_loop(path):
-        return True
-    missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
-    raise ConfigError(
-        f"trainer.entrypoint: {path.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself",
-        "define model() and data(split), or write a script that calls model.fit() or has a loop with a GradientTape, "
-        "itself or in a module beside it",
-    )
+def kind_of(path: Path) -> Kind:
+    """The kind of the file. Raises ConfigError if it is none, or not Python."""
+    try:
+        return python_file.kind_of(path)
+    except FileError as error:
+        raise ConfigError(f"trainer.entrypoint: {error.problem}", error.fix or "correct it") from error
 
 
 def has_own_loop(path: Path) -> bool:
     """True if a script trains without fit(), by its own loop, in it or in a module beside it that it imports."""
-    trees = _trees(path)
-    if any(_calls(tree, ("fit",)) for tree in trees):
-        return False
-    names = {name for tree in trees for name in _names(tree)}
-    runs = "run" in names and any(name.endswith("Strategy") for name in names)
-    return bool(names & (_LOOPS | _COORDINATORS)) or _LIBRARY in names or runs
+    return kind_of(path) in OWN_LOOPS
 
 
 def starts_a_server(path: Path) -> bool:
     """True if such a program starts a tf.distribute.Server itself, as workers and parameter servers must."""
-    return any("Server" in _names(tree) for tree in _trees(path))
+    return "Server" in _names(path)
 
 
 def has_a_strategy(path: Path) -> bool:
     """True if such a program may train one model with other workers."""
-    names = {name for tree in _trees(path) for name in _names(tree)}
-    return bool(names & {_LIBRARY, *_OTHER_WAYS}) or any(name.endswith("Strategy") for name in names)
+    names = _names(path)
+    return bool(names & {LIBRARY, *_OTHER_WAYS}) or any(name.endswith("Strategy") for name in names)
 
 
 def heeds_stops(path: Path) -> bool:
     """True if such a program may handle a request to stop."""
-    names = {name for tree in _trees(path) for name in _names(tree)}
-    return bool(names & {_LIBRARY, "signal", "PreemptionCheckpointHandler"})
+    return bool(_names(path) & {LIBRARY, "signal", "PreemptionCheckpointHandler"})
 
 
-def _trees(path: Path) -> list[ast.Module]:
-    tree = _parsed(path)
-    return [tree, *_imported(path, tree)]
-
-
-def _parsed(path: Path) -> ast.Module:
-    try:
-        return ast.parse(path.read_bytes(), str(path))
-    except (SyntaxError, ValueError) as error:
-        place = f", at {path.name}:{error.lineno}" if isinstance(error, SyntaxError) else ""
-        problem = error.msg if isinstance(error, SyntaxError) else error
-        raise ConfigError(
-            f"trainer.entrypoint: {path.name} is no Python file: {problem}{place}", "correct it"
-        ) from error
+def _names(path: Path) -> set[str]:
+    return set[str]().union(*names_by_file(path))
 
 
 def is_divided(path: Path) -> bool:
     """True if the script, or a module beside it that it imports, uses keras.distribution."""
-    names = [set(_names(tree)) for tree in _trees(path)]
-    return any("distribution" in of_one and of_one & _DISTRIBUTIONS for of_one in names)
+    return any("distribution" in names and names & _DISTRIBUTIONS for names in names_by_file(path))
 
 
 def divides(path: Path, settings: TrainerConfig) -> bool:
     """The same, or if the job divides the script's model."""
     return config.is_divided(settings) or is_divided(path)
-
-
-def _functions(body: list[ast.stmt]) -> Iterator[str]:
-    """Names of functions, classes and imports at module level; `*` if an import hides its names."""
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda | ast.Name):
-            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.If | ast.Try | ast.With):
-            yield from _functions([*node.body, *getattr(node, "orelse", ())])
-
-
-def _names(tree: ast.Module) -> Iterator[str]:
-    """Attributes, names, modules and packages that the file uses."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, ast.ImportFrom):
-            yield from (node.module or "").split(".")
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (part for alias in node.names for part in alias.name.split("."))
-
-
-def _calls(tree: ast.Module, calls: Sequence[str] = _CALLS) -> bool:
-    return any(_is_call(node, calls) or _is_tuner(node) for node in ast.walk(tree))
-
-
-def _is_call(node: ast.AST, calls: Sequence[str]) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in calls
-
-
-def _is_tuner(node: ast.AST) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        return (node.module or "").split(".")[0] in _TUNERS
-    return isinstance(node, ast.Import) and any(alias.name.split(".")[0] in _TUNERS for alias in node.names)
-
-
-def _imported(script: Path, tree: ast.Module) -> Iterator[ast.Module]:
-    """The modules beside the script that it imports, directly or indirectly."""
-    seen, left = {script}, [(script, tree)]
-    while left:
-        for place in _places(*left.pop(), script.parent):
-            if place in seen:
-                continue
-            seen.add(place)
-            with suppress(SyntaxError, ValueError, OSError, RecursionError):  # Python says it, if it is ever imported
-                if place.is_file():
-                    left.append((place, ast.parse(place.read_bytes())))
-                    yield left[-1][1]
-
-
-def _places(file: Path, tree: ast.Module, folder: Path) -> Iterator[Path]:
-    """Where Python looks for the file's imports: below the folder of the script, or beside the file."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            start, found = folder, [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above, module = [folder, *file.absolute().parents], node.module or ""
-            start = above[min(node.level, len(above) - 1)]
-            found = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
-        else:
-            continue
-        for name in found:
-            place = start.joinpath(*name.split("."))
-            yield from (place.parent / f"{place.name}.py", place / "__init__.py")
 
 
 def find(settings: TrainerConfig, env: Environment) -> Path | None:
@@ -214,7 +100,7 @@ def find(settings: TrainerConfig, env: Environment) -> Path | None:
     Raises ConfigError for a script with settings that don't apply to it, and for a module without those that it needs.
     """
     path = entrypoint.file_of(settings.entrypoint, env.code_directory)
-    if path is not None and is_script(path):
+    if path is not None and kind_of(path) is not Kind.MODULE:
         _check(settings)
         if env.processes_per_gpu > 1 and has_own_loop(path):
             fix = "remove processesPerGpu, or train by fit()"

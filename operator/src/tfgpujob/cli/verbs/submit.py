@@ -18,7 +18,6 @@ from tfgpujob.cli.revisions import pinned
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
 from tfgpujob.convert.code import job_name, wheel_lines
-from tfgpujob.convert.python_file import Kind, imported_beside
 from tfgpujob.core.advice import NO_CLAIM
 from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.snapshot import Object
@@ -27,6 +26,7 @@ from tfgpujob.kubectl_yaml import load
 from tfgpujob.local.job_file import kind_of_file, read_jobs, with_namespace
 from tfgpujob.local.preflight import warnings
 from tfgpujob.names import Strategy
+from tfgpujob_contract.python_file import Kind, imported_beside
 
 PLACE: Final = Heading.IN_A_CLUSTER, 10
 

@@ -1,7 +1,5 @@
 """The kind of a Python file, by its source: a module with model() and data(split), a script that calls fit(), or a
-program with a training loop of its own.
-
-The trainer's contract/script.py uses the same rules; tests/contract compares the two.
+program with a training loop of its own. The command line reads it before a file is sent, the trainer before it is run.
 """
 
 from __future__ import annotations
@@ -17,15 +15,13 @@ _FUNCTIONS: Final = ("model", "data")
 _CALLS: Final = ("fit", "evaluate", "predict")
 _TUNERS: Final = ("keras_tuner", "kerastuner")
 """Packages whose search() calls fit()."""
-
-
 _LOOPS: Final = frozenset(
     {"GradientTape", "experimental_distribute_dataset", "distribute_datasets_from_function", "experimental_run_v2"}
 )
 """Names that hand-written training loops use."""
 _COORDINATORS: Final = frozenset({"ClusterCoordinator"})
 _SERVED: Final = "ParameterServerStrategy"
-_LIBRARY: Final = "tfgpujob_trainer"
+LIBRARY: Final = "tfgpujob_trainer"
 
 
 class Kind(StrEnum):
@@ -38,13 +34,30 @@ class Kind(StrEnum):
     COORDINATOR = "a program with a ClusterCoordinator of its own, which runs as it is"
 
 
+OWN_LOOPS: Final = frozenset({Kind.LOOP, Kind.COORDINATOR})
+"""Kinds that train without fit()."""
+
+
+class FileError(ValueError):
+    """A file that is of no kind: the problem, and the fix if there is one."""
+
+    def __init__(self, problem: str, fix: str = "") -> None:
+        super().__init__(f"{problem}: {fix}" if fix else problem)
+        self.problem, self.fix = problem, fix
+
+
 def is_script(file: Path) -> bool:
-    """True if the file is a script, False if it is a module. Raises ValueError if it is neither."""
+    """True if the file is a script, False if it is a module. Raises FileError if it is neither."""
     return kind_of(file) is not Kind.MODULE
 
 
 def kind_of(file: Path) -> Kind:
-    """The kind of the file, without running it. Raises ValueError if it is none of these."""
+    """The kind of the file, without running it. Raises FileError if it is none of these.
+
+    A file that defines or imports both functions is a module, whatever else it does. One that hides its imports behind
+    a `*` is a module unless it calls fit() and has neither function itself. Any other is a script if it, or a module
+    beside it that it imports, calls fit() or has its own training loop.
+    """
     tree = _parsed(file)
     functions = set(_bound(tree.body))
     fits = _calls(tree)
@@ -52,21 +65,21 @@ def kind_of(file: Path) -> Kind:
     if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
         return Kind.MODULE
     trees = [tree, *(one for _, one in _imported(file, tree))]
-    names = {name for one in trees for name in _names(one)}
+    names = set[str]().union(*map(_names, trees))
     if not any(_calls(one, ("fit",)) for one in trees):
         if names & _COORDINATORS:
             return Kind.COORDINATOR
-        if names & _LOOPS or _LIBRARY in names or ("run" in names and any(n.endswith("Strategy") for n in names)):
+        if names & _LOOPS or LIBRARY in names or ("run" in names and any(n.endswith("Strategy") for n in names)):
             return Kind.LOOP
     if any(_calls(one) for one in trees):
         # One that names others too chooses among them.
         served = {name for name in names if name.endswith("Strategy")} == {_SERVED}
         return Kind.SERVED_SCRIPT if served else Kind.SCRIPT
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
-    raise ValueError(
-        f"{file.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself: define model() and "
-        "data(split), or write a script that calls model.fit() or has a loop with a GradientTape, itself or in a "
-        "module beside it"
+    raise FileError(
+        f"{file.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself",
+        "define model() and data(split), or write a script that calls model.fit() or has a loop with a GradientTape, "
+        "itself or in a module beside it",
     )
 
 
@@ -78,14 +91,23 @@ def imported_beside(file: Path) -> list[str]:
     return sorted(found - {file.name})
 
 
+def names_by_file(file: Path) -> list[set[str]]:
+    """Attributes, names and modules that the file uses, then those of each module beside it that it imports."""
+    tree = _parsed(file)
+    return [set(_names(one)) for one in (tree, *(one for _, one in _imported(file, tree)))]
+
+
 def _parsed(file: Path) -> ast.Module:
     try:
         return ast.parse(file.read_bytes(), str(file))
-    except SyntaxError as error:
-        raise ValueError(f"{file.name} is no Python file: {error.msg}, at {file.name}:{error.lineno}") from error
+    except (SyntaxError, ValueError) as error:
+        place = f", at {file.name}:{error.lineno}" if isinstance(error, SyntaxError) else ""
+        problem = error.msg if isinstance(error, SyntaxError) else error
+        raise FileError(f"{file.name} is no Python file: {problem}{place}") from error
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[str]:
+    """Names of functions, classes and imports at module level; `*` if an import hides its names."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
