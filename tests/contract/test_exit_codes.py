@@ -11,7 +11,6 @@ from tests.contract.sides import CONFIG, job, trainer
 from tfgpujob.core.observed.snapshot import Kind, Pod, Snapshot
 from tfgpujob.core.observed.trim import trim_dependent, trim_pod
 from tfgpujob.core.reconcile import reconcile
-from tfgpujob.core.status import limits
 
 AGREED = {
     "DONE": (0, "Starting"),
@@ -56,10 +55,6 @@ def _known(body: Any) -> dict[str, Any]:
 
 def test_the_trainer_has_the_codes_of_the_table() -> None:
     assert trainer("facts")["exitCodes"] == {name: code for name, (code, _) in AGREED.items()}
-
-
-def test_both_sides_know_a_limit_by_the_same_words() -> None:
-    assert trainer("facts")["limits"] == limits.TEXTS
 
 
 @pytest.mark.parametrize("name", AGREED)

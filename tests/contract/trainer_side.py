@@ -24,7 +24,6 @@ from tfgpujob_trainer.contract import (
     environment,
     exits,
     json_fields,
-    limits,
     resize,
     spec,
     strategies,
@@ -51,8 +50,8 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def facts(_: None) -> dict[str, Any]:
-    """The trainer's fields with their defaults, its strategies, what these do not do, its exit codes and phases, the
-    most workers, and the words of limits."""
+    """The trainer's fields with their defaults, its strategies, what these do not do, its exit codes and phases,
+    and the most workers."""
     smallest = config.parse({"entrypoint": "digits", "globalBatchSize": 1, "epochs": 1})
     fullest = config.parse(
         {
@@ -69,7 +68,6 @@ def facts(_: None) -> dict[str, Any]:
         "configMap": [json_fields.camel(field.name) for field in dataclasses.fields(mapped)],
         "strategies": {name: dataclasses.asdict(its) for name, its in strategies.STRATEGIES.items()},
         "refused": {one: [s for s, its in row.items() if its.kind == "refused"] for one, row in SUPPORT.items()},
-        "limits": limits.TEXTS,
         "phases": [value for name, value in vars(phases).items() if name.isupper() and isinstance(value, str)],
         "parts": ledger.PARTS,
         "marks": [ledger.FAILED, ledger.DETECTED, ledger.ENDED, ledger.STARTED, ledger.RESTORED, ledger.STEPPED],

@@ -29,10 +29,10 @@ from tfgpujob.core import reconcile
 from tfgpujob.core.observed import progress_report, trim
 from tfgpujob.core.observed.snapshot import Create, Kind
 from tfgpujob.core.policies import ensure_pods
-from tfgpujob.core.status import limits
 from tfgpujob.kube import decoding
 from tfgpujob.shell import resync, store, watch_answer
 from tfgpujob.shell.store import Key, Store
+from tfgpujob_contract import limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ BUGS: tuple[Planted, ...] = (
         jobs,
     ),
     Planted("make all bodies at once", (ensure_pods, "_build_pod"), _at_once, large),
-    Planted("search with a cubic pattern", (limits, "_PATTERNS"), {"locked": _CUBIC}, said),
+    Planted("search with a cubic pattern", (limits, "PATTERNS"), {"locked": _CUBIC}, said),
 )
 
 

@@ -22,6 +22,7 @@ from tests.harness.known import snapshot_of
 from tests.harness.promises import bounds
 from tests.harness.steps import HELD_SECONDS
 
+import tfgpujob_contract
 from tfgpujob import convert, core
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.core import reconcile
@@ -213,7 +214,11 @@ def said(mutator: Mutator) -> None:
 
 @cache
 def _patterns() -> list[re.Pattern[Any]]:
-    return [p for name, p in sorted(linear.patterns(core).items()) if isinstance(p.pattern, str)]
+    return [
+        p
+        for name, p in sorted((linear.patterns(core) | linear.patterns(tfgpujob_contract)).items())
+        if isinstance(p.pattern, str)
+    ]
 
 
 def _in_time(do: Callable[..., Any], *arguments: Any) -> Any:

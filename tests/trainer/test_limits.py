@@ -19,9 +19,10 @@ import pytest
 import tensorflow as tf
 from tests.trainer.harness import Launcher, Task, launcher, until
 
+from tfgpujob_contract.limits import Limit, recognise
 from tfgpujob_trainer.contract import limits, usage
 from tfgpujob_trainer.contract.exits import classify, limit_reached
-from tfgpujob_trainer.contract.limits import Limit, recognise, recognise_lines
+from tfgpujob_trainer.contract.limits import recognise_lines
 from tfgpujob_trainer.contract.usage import Bound, Usage
 
 ANOTHER_USER = 54_321

@@ -9,6 +9,7 @@ import pytest
 from tests import linear
 
 import tfgpujob
+import tfgpujob_contract
 
 pytestmark = pytest.mark.slow
 
@@ -16,8 +17,9 @@ _SOURCES = (Path("operator/src"), Path("trainer_image/src"))
 
 
 def test_every_pattern_of_the_package_is_linear() -> None:
-    found = linear.patterns(tfgpujob)
-    assert {"tfgpujob.core.status.limits._PATTERNS['locked memory']", "tfgpujob.kube.decoding._TOKEN"} <= {*found}
+    found = linear.patterns(tfgpujob) | linear.patterns(tfgpujob_contract)
+    limit = "tfgpujob_contract.limits.PATTERNS[<Limit.LOCKED_MEMORY: 'locked memory'>]"
+    assert {limit, "tfgpujob.kube.decoding._TOKEN"} <= {*found}
     texts = {pattern: place for place, pattern in found.items()}
     assert {place: said for pattern, place in texts.items() if (said := linear.worst(pattern))} == {}
 

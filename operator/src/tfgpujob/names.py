@@ -121,7 +121,6 @@ GPU_CLAIM: Final = "tfgpu-gpu"
 NON_ROOT_USER: Final = 65532
 """The user of both images."""
 SHM_VOLUME: Final = "tfgpu-shm"
-SHM_DIR: Final = "/dev/shm"  # noqa: S108 - a mount point inside the pod, where NCCL looks
 
 
 class Role(StrEnum):

@@ -11,8 +11,8 @@ from tests.harness.mutations.mutation import Mutation
 from tfgpujob.core.observed import trim
 from tfgpujob.core.observed.snapshot import Create
 from tfgpujob.core.policies import ensure_pods
-from tfgpujob.core.status import limits
 from tfgpujob.shell.worker import Worker
+from tfgpujob_contract import limits
 
 
 def _cubic(real: Any) -> Any:
@@ -33,7 +33,7 @@ def _at_once(real: Any) -> Any:
 
 
 MUTATIONS = (
-    Mutation("search a message with a cubic pattern", "loop_lag", (limits, "_PATTERNS"), _cubic, ("large",)),
+    Mutation("search a message with a cubic pattern", "loop_lag", (limits, "PATTERNS"), _cubic, ("large",)),
     Mutation("make the bodies of all pods at once", "bytes", (ensure_pods, "_build_pod"), _all_at_once, ("large",)),
     Mutation("keep specs as objects", "bytes", (trim, "packed"), lambda _: lambda job: job, ("large",)),
     Mutation("reconcile a job again at once, for ever", "converges", (Worker, "_requeue"), _at_once, ("multi-worker",)),

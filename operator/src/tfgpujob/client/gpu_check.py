@@ -17,6 +17,7 @@ from tfgpujob.client.own_pod import CONFINED, made, waits_for
 from tfgpujob.client.server import Server
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.errors import MISSING, ApiError
+from tfgpujob_contract.limits import SHM_DIR
 
 GPU: Final = "nvidia.com/gpu"
 LIFETIME_SECONDS: Final = 3600
@@ -48,7 +49,7 @@ def gpu_pod(namespace: str, image: str, gpus: int, node: str | None) -> Object:
         "resources": {"requests": {"cpu": "500m", "memory": "2Gi", GPU: gpus}, "limits": {"memory": "8Gi", GPU: gpus}},
         "securityContext": CONFINED,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "tmp", "mountPath": _TMP}, {"name": "shm", "mountPath": names.SHM_DIR}],
+        "volumeMounts": [{"name": "tmp", "mountPath": _TMP}, {"name": "shm", "mountPath": SHM_DIR}],
     }
     return {
         "apiVersion": "v1",

@@ -11,8 +11,9 @@ from importlib.metadata import distributions, requires
 from pathlib import Path
 from typing import Final
 
-from tfgpujob import __version__, names
+from tfgpujob import __version__
 from tfgpujob.local.preflight import INSTALL
+from tfgpujob_contract.limits import SHM_DIR
 
 _TENSORFLOWS: Final = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
 _TRAINER: Final = "tfgpujob-trainer"
@@ -42,7 +43,7 @@ def look() -> Machine:
     pinned: dict[str, str] = {}
     if _TRAINER in installed:
         pinned = {m[1]: m[2] for text in requires(_TRAINER) or () if (m := _PINNED.match(text))}
-    shared = Path(names.SHM_DIR)
+    shared = Path(SHM_DIR)
     return Machine(
         installed=installed,
         pinned=pinned,
@@ -77,7 +78,7 @@ def examine(machine: Machine) -> Iterator[tuple[str, str]]:
         )
     if machine.shared_memory is not None and machine.shared_memory < _LEAST_SHARED:
         mib = machine.shared_memory >> 20
-        yield f"{names.SHM_DIR} has {mib} MiB, which NCCL and data workers outgrow", "in Docker: --shm-size=2g"
+        yield f"{SHM_DIR} has {mib} MiB, which NCCL and data workers outgrow", "in Docker: --shm-size=2g"
     if machine.free_disk < _LEAST_DISK:
         yield f"{machine.free_disk >> 20} MiB are free on this disk, where runs/ would be", "free some, or use --dir"
 

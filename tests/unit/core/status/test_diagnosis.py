@@ -17,6 +17,7 @@ from tfgpujob.api import JobStatus
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.status import diagnosis, limits
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice, diagnose, without_replica
+from tfgpujob_contract.limits import Limit
 
 TRAINER = Path(__file__).parents[4] / "trainer_image/src/tfgpujob_trainer"
 
@@ -222,7 +223,7 @@ ENDS = [
 @pytest.mark.parametrize(("limit", "code", "log"), ENDS)
 def test_the_last_lines_of_any_program_name_the_limit_that_ended_it(limit: str, code: int, log: str) -> None:
     found = diagnose("Error", code, f"epoch 1\n{log}", 20)
-    assert (found.cause, found.action) == ("LimitReached", limits.ACTIONS[limit])
+    assert (found.cause, found.action) == ("LimitReached", limits.ACTIONS[Limit(limit)])
     assert found.message.startswith("epoch 1") or len(log) > 100
 
 
@@ -319,7 +320,7 @@ def test_other_errors_are_not_keras_3s(code: int, said: str) -> None:
 
 
 def test_every_limit_has_one_sentence_to_act_on() -> None:
-    assert set(limits.ACTIONS) == set(limits.TEXTS)
+    assert set(limits.ACTIONS) == set(Limit)
     for action in limits.ACTIONS.values():
         assert action.endswith(".")
         assert ". " not in action

@@ -20,7 +20,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from tfgpujob_trainer.contract.limits import SHARED_MEMORY_FIX, Limit, address_space, explain, in_bytes, recognise
+from tfgpujob_contract.limits import Limit, recognise
+from tfgpujob_trainer.contract.limits import SHARED_MEMORY_FIX, address_space, explain, in_bytes
 from tfgpujob_trainer.contract.usage import Usage, measure, shared_memory
 
 TERMINATION_LOG_BYTES = 4096

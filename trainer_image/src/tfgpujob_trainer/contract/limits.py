@@ -1,4 +1,4 @@
-"""Limits of the machine that end a run: how the output shows each, and its explanation."""
+"""Limits of the machine that end a run, explained."""
 
 from __future__ import annotations
 
@@ -6,51 +6,13 @@ import re
 import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
-from tfgpujob_trainer.contract.usage import SHARED_MEMORY, Bound, Usage, number
+from tfgpujob_contract.limits import LAST_LINES, PATTERNS, Limit, recognise
+from tfgpujob_trainer.contract.usage import Bound, Usage, number
 
 _NEAR = 0.8
 """Share from which on a limit counts as nearly reached."""
-_LAST = 40
-"""Last lines of the log that may explain an abort: TensorFlow prints a stack after its reason."""
-
-
-class Limit(StrEnum):
-    """What ran out."""
-
-    INOTIFY = "inotify"
-    THREADS = "threads"
-    DESCRIPTORS = "descriptors"
-    LOCKED_MEMORY = "locked memory"
-    FILE_SIZE = "file size"
-    SHARED_MEMORY = "shared memory"
-
-
-TEXTS = {
-    Limit.INOTIFY: r"^(?>[^\n]*?inotify)[^\n]*(Too many open files|No space left on device|limit reached)",
-    Limit.THREADS: (
-        r"can't start new thread"
-        r"|^(?>[^\n]*?pthread_create\b)[^\n]*failed"
-        r"|^(?>[^\n]*?(what\(\)|system_error|[Tt]hread creation failed|fork(:| failed)))"
-        r"[^\n]*Resource temporarily unavailable"
-        r"|Cannot fork"
-        r"|^(?>[^\n]*?(fork_exec|os\.fork)\()[^\n]*+\n([ ^~]*+\n)?+BlockingIOError"
-    ),
-    Limit.DESCRIPTORS: r"Too many open files",
-    Limit.LOCKED_MEMORY: r"^(?>[^\n]*?(mlock|ibv_(reg_mr|create_)))[^\n]*Cannot allocate memory",
-    Limit.FILE_SIZE: r"File too large|File size limit exceeded",
-    Limit.SHARED_MEMORY: (
-        rf"^(?>[^\n]*?{SHARED_MEMORY})[^\n]*No space left on device"
-        rf"|^(?>[^\n]*?No space left on device)[^\n]*{SHARED_MEMORY}"
-        r"|creating shared memory segment"
-        r"|(^|: )[ \d]*Bus error"
-    ),
-}
-"""The first match counts. The operator has the same for users' own programs (core/status/limits.py), where it is
-explained why each begins with an atomic group."""
-_PATTERNS = {limit: re.compile(text, re.MULTILINE) for limit, text in TEXTS.items()}
 _NO_MEMORY = re.compile(r"std::bad_alloc|Cannot allocate memory")
 
 
@@ -64,21 +26,16 @@ class Explanation:
     """Other pods use it too, and may free some of it later."""
 
 
-def recognise(text: str) -> Limit | None:
-    """The limit that this text mentions."""
-    return next((limit for limit, pattern in _PATTERNS.items() if pattern.search(text)), None)
-
-
 def recognise_lines(lines: Sequence[str]) -> tuple[Limit | None, str]:
     """The limit that the end of a log mentions, and the line."""
-    text = "\n".join(list(lines)[-_LAST:])
+    text = "\n".join(list(lines)[-LAST_LINES:])
     limit = recognise(text)
-    return limit, "" if limit is None else _line_of(_PATTERNS[limit], text)
+    return limit, "" if limit is None else _line_of(PATTERNS[limit], text)
 
 
 def no_memory(lines: Sequence[str]) -> str:
     """The line at its end in which a program reports that it was refused memory; empty if there is none."""
-    text = "\n".join(list(lines)[-_LAST:])
+    text = "\n".join(list(lines)[-LAST_LINES:])
     return _line_of(_NO_MEMORY, text) if _NO_MEMORY.search(text) else ""
 
 

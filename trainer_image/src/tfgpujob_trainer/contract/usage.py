@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (the mount point itself)
-"""Where the processes of a container share memory."""
+from tfgpujob_contract.limits import SHM_DIR
+
 CGROUPS = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
 _NUMBERED = re.compile(r"^(\w+):\[")
@@ -134,11 +134,11 @@ def memory_room() -> int | None:
 def shared_memory() -> Bound | None:
     """Its use in bytes."""
     try:
-        found = os.statvfs(SHARED_MEMORY)
+        found = os.statvfs(SHM_DIR)
     except OSError:
         return None
     total = found.f_blocks * found.f_frsize
-    return Bound(str(SHARED_MEMORY), total, total - found.f_bavail * found.f_frsize) if total else None
+    return Bound(SHM_DIR, total, total - found.f_bavail * found.f_frsize) if total else None
 
 
 def threads_of_user(user: int) -> int:
@@ -238,7 +238,7 @@ def _thread_names(pid: int) -> tuple[tuple[str, int], ...]:
 def _largest() -> tuple[tuple[str, int], ...]:
     sizes: Counter[str] = Counter()
     with contextlib.suppress(OSError):
-        for entry in os.scandir(SHARED_MEMORY):
+        for entry in os.scandir(SHM_DIR):
             with contextlib.suppress(OSError):
                 sizes[entry.name] = entry.stat(follow_symlinks=False).st_blocks * 512
     return tuple(sizes.most_common(_NAMES))

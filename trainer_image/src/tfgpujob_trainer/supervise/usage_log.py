@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
-from tfgpujob_trainer.contract.limits import Limit, warnings
+from tfgpujob_contract.limits import Limit
+from tfgpujob_trainer.contract.limits import warnings
 from tfgpujob_trainer.contract.usage import Usage, measure, refused_threads
 
 _SECONDS = 2.0

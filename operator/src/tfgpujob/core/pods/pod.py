@@ -23,6 +23,7 @@ from tfgpujob.core.pods.pod_group import join_pod_group
 from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.core.pods.topology import add_topology
 from tfgpujob.names import Role
+from tfgpujob_contract.limits import SHM_DIR
 
 _COPIED_LEVELS: Final = {"containers": 3, "initContainers": 2, "affinity": 2}
 """Levels to copy of a field of a pod's spec: as deep as anything is added. Other fields: the first level."""
@@ -205,7 +206,7 @@ def _gpu_request(container: dict[str, Any], resource: str, count: int) -> None:
 def _shared_memory(pod_spec: dict[str, Any], container: dict[str, Any]) -> None:
     """NCCL and tf.data pass buffers through /dev/shm, and the runtime's default of 64 MiB is too small."""
     volume = {"name": names.SHM_VOLUME, "emptyDir": {"medium": "Memory"}}
-    trainer_pod.mount(pod_spec, container, volume, names.SHM_DIR)
+    trainer_pod.mount(pod_spec, container, volume, SHM_DIR)
 
 
 def _gate(image: str, peers: tuple[str, ...], timeout_seconds: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tfgpujob import names
 from tfgpujob.core.observed.trim import NO_FOLDER
 from tfgpujob.core.status import keras_errors, limits
 from tfgpujob.names import Condition, Reason
+from tfgpujob_contract.limits import SHM_DIR, Limit
 
 MAX_BYTES = 4096
 _MAX_ACTION = 500
@@ -196,7 +197,7 @@ _BY_CODE = {
     163: Diagnosis.NOT_FETCHED,
 }
 _BUS_ERROR = 135
-_OF_A_BUS_ERROR = f"Look whether {names.SHM_DIR} is full, which ends programs so: {limits.ACTIONS['shared memory']}"
+_OF_A_BUS_ERROR = f"Look whether {SHM_DIR} is full, which ends programs so: {limits.ACTIONS[Limit.SHARED_MEMORY]}"
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]*)" not found', re.IGNORECASE)
 _UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
 _OF_A_COPY = (
