@@ -18,14 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract.trainer_config import to_json
 from tfgpujob_trainer.contract import (
     code_variables,
     config,
     environment,
     exits,
-    json_fields,
     resize,
-    spec,
     strategies,
 )
 from tfgpujob_trainer.contract.support import SUPPORT
@@ -46,26 +45,13 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
             env = environment.read(given["env"])
         except exits.ConfigError as error:
             return {"error": error.outcome().line(), "code": int(error.code)}
-    return {"config": config.to_json(settings), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
+    return {"config": to_json(settings), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
 
 
 def facts(_: None) -> dict[str, Any]:
-    """The trainer's fields with their defaults, its strategies, what these do not do, its exit codes and phases,
+    """The trainer's strategies, what these do not do, its exit codes and phases,
     and the most workers."""
-    smallest = config.parse({"entrypoint": "digits", "globalBatchSize": 1, "epochs": 1})
-    fullest = config.parse(
-        {
-            "entrypoint": "digits",
-            "globalBatchSize": 1,
-            "epochs": 1,
-            "code": {"volume": {"claimName": "x"}},
-        }
-    )
-    mapped = spec.ConfigMapCode(name="x")
     return {
-        "defaults": config.to_json(smallest),
-        "volume": config.to_json(fullest)["code"]["volume"],
-        "configMap": [json_fields.camel(field.name) for field in dataclasses.fields(mapped)],
         "strategies": {name: dataclasses.asdict(its) for name, its in strategies.STRATEGIES.items()},
         "refused": {one: [s for s, its in row.items() if its.kind == "refused"] for one, row in SUPPORT.items()},
         "phases": [value for name, value in vars(phases).items() if name.isupper() and isinstance(value, str)],

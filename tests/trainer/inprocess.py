@@ -13,11 +13,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract import config, environment
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.model.replica_seeds import let_first_replica_draw_alike

@@ -12,6 +12,7 @@ from tests.machine import PATIENCE
 from tests.pages import shell, typed_by
 from tests.trainer.harness import MODULE, trainer_config
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.advise import __main__ as command
 from tfgpujob_trainer.advise import batches, workers
 from tfgpujob_trainer.advise.batches import batch_advice, batch_table
@@ -21,7 +22,6 @@ from tfgpujob_trainer.advise.run_log import gradient_bytes, most_on_gpu, rows_of
 from tfgpujob_trainer.advise.scaling import Network
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule, describe_batch
 from tfgpujob_trainer.train.assemble import describe_gradients
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 from tests.trainer.harness import TELL_IMPORTS, imported
 
+from tfgpujob_contract.trainer_config import to_json
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.exits import ConfigError
 
@@ -27,7 +28,7 @@ def test_defaults():
 
 def test_a_config_survives_its_own_json():
     settings = config.parse({**GOOD, "params": {"units": 3}, "checkpoint": {"everySteps": 5, "keep": 1}})
-    assert config.parse(config.to_json(settings)) == settings
+    assert config.parse(to_json(settings)) == settings
 
 
 def test_saving_by_steps_alone_does_not_save_by_epochs():

@@ -10,8 +10,8 @@ import tempfile
 import pytest
 from tests.trainer.rows import dataset, declared, write_tfrecords
 
+from tfgpujob_contract.trainer_config import Data
 from tfgpujob_trainer.contract.exits import classify
-from tfgpujob_trainer.contract.spec import Data
 from tfgpujob_trainer.data.sources import cached, source
 
 

@@ -16,7 +16,7 @@ from tensorflow.experimental import dtensor
 from tests.trainer.divided import EXACT
 from tests.trainer.harness import Launcher, Task, launcher
 
-from tfgpujob_trainer.contract.spec import Mesh
+from tfgpujob_contract.trainer_config import Mesh
 from tfgpujob_trainer.distribution import automatic
 from tfgpujob_trainer.distribution.install import installed
 

@@ -21,10 +21,10 @@ from tests.pages import ROOT, files, shell, typed_by
 from tests.trainer.divided import SCRIPT, of_one_device, same
 from tests.trainer.harness import Launcher, Task, launcher
 
+from tfgpujob_contract.trainer_config import Output, TrainerConfig
 from tfgpujob_trainer.contract import script
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import Output, TrainerConfig
 from tfgpujob_trainer.distribution import operations
 from tfgpujob_trainer.distribution.install import installed
 from tfgpujob_trainer.script.divided_check import compare

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from tests.trainer.inprocess import train_here
 
+from tfgpujob_contract.trainer_config import Export
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import Export
 from tfgpujob_trainer.train.exports import INT8, LITERT, SAVED_MODEL, export
 
 WORDS = np.random.default_rng(1).integers(0, 50, size=(24, 4))

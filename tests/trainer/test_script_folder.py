@@ -11,8 +11,8 @@ import fsspec
 import pytest
 from tests.trainer.harness import Launcher, launcher
 
+from tfgpujob_contract.trainer_config import Output, TrainerConfig
 from tfgpujob_trainer.contract.environment import CODE_DIRECTORY, Environment
-from tfgpujob_trainer.contract.spec import Output, TrainerConfig
 from tfgpujob_trainer.script import folder as folders
 from tfgpujob_trainer.script.folder import (
     FILES,

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.rows import ROWS, dataset, declared, generator, parse, write_tfrecords, x_of
 
+from tfgpujob_contract.trainer_config import Data, Export
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import Data, Export
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import source

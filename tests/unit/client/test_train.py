@@ -115,7 +115,7 @@ def test_it_is_submitted_with_its_code(live: LiveCluster) -> None:
         job = train(fit_something, name="from-notebook", workers=3, requirements=["einops==0.8.1"], client=client)
         assert isinstance(job, Job)
         assert job.spec.trainer is not None
-        assert (job.spec.trainer.entrypoint, job.spec.trainer.requirements) == ("from_notebook.py", ["einops==0.8.1"])
+        assert (job.spec.trainer.entrypoint, job.spec.trainer.requirements) == ("from_notebook.py", ("einops==0.8.1",))
         assert job.spec.trainer.code is not None
         assert job.spec.trainer.code.config_map is not None
         name = job.spec.trainer.code.config_map.name

@@ -233,7 +233,7 @@ def test_what_run_is_given_after_the_dashes_are_the_arguments_of_a_script(tmp_pa
     (tmp_path / "train.py").write_text("model.fit(1)")
     trainer = _job_of_script(tmp_path / "train.py", 2, None, None, ("--epochs", "2", "a b")).spec.trainer
     assert trainer is not None
-    assert trainer.args == ["--epochs", "2", "a b"]
+    assert trainer.args == ("--epochs", "2", "a b")
 
 
 def test_a_python_file_is_no_job_and_the_command_that_makes_one_needs_no_cluster(

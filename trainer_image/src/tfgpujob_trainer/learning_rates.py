@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 
 import keras
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
 from tfgpujob_trainer.contract.exits import ConfigError, TrainerError, classify, users_traceback
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import ONE_DEVICE
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.model.own_steps import has_own_steps

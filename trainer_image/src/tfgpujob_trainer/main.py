@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
@@ -16,7 +17,6 @@ from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import config, entrypoint, environment, own_program, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, TrainerError, classify
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.temporary_folder import check_temporary_folder
 from tfgpujob_trainer.reporting.ledger import IMPORTING, OTHER, RESTARTING, WAITING, Ledger
 from tfgpujob_trainer.reporting.log import say
@@ -69,7 +69,7 @@ def train(arguments: Sequence[str]) -> int:
     except OSError as error:  # for instance, the folder for packages is full or not writable
         outcome = classify(error, has_peers=False)
     else:
-        summary = CompletionMark(Path(settings.output.directory)).summary_for(config.to_json(settings))
+        summary = CompletionMark(Path(settings.output.directory)).summary_for(to_json(settings))
         if summary is not None and not env.is_evaluator:
             outcome = Outcome(
                 code=ExitCode.DONE,

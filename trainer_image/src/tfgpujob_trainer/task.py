@@ -13,13 +13,13 @@ from typing import NoReturn
 
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.collective_deadline import CollectiveDeadline
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError, classify, users_traceback
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.sources.cached import remove_caches
 from tfgpujob_trainer.parameter_server.serve import serve

@@ -21,11 +21,9 @@ from tfgpujob.api.run_policy import (
 )
 from tfgpujob.api.spec import GpuMemory, GpuSpec, JobSpec, ReplicaSpec, ReplicaSpecs, RestartPolicy, SuccessPolicy
 from tfgpujob.api.status import JobStatus
-from tfgpujob.api.trainer import CodeSource, TrainerSpec
 
 __all__ = [
     "CleanPodPolicy",
-    "CodeSource",
     "DeviceClaim",
     "Gang",
     "GpuMemory",
@@ -44,7 +42,6 @@ __all__ = [
     "StartPolicy",
     "SuccessPolicy",
     "TopologyMode",
-    "TrainerSpec",
     "VoluntaryDisruption",
     "gpus",
     "parse_job",

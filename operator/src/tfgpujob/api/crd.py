@@ -1,7 +1,6 @@
 """The CustomResourceDefinition, generated from the models.
 
-`python -m tfgpujob.api.crd --write` in the repository's root writes crds/, docs/reference/api.md, and the trainer's
-dataclasses of spec.trainer.
+`python -m tfgpujob.api.crd --write` in the repository's root writes crds/ and docs/reference/api.md.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.status import JobStatus
 from tfgpujob.api.structural import Schema, structural
 from tfgpujob.api.template import PodTemplate
-from tfgpujob.api.trainer_dataclasses import dataclasses
 from tfgpujob.names import Role
 
 ABOUT = "A distributed TensorFlow training job on GPUs: pods, their addresses, TF_CONFIG, restarts and clean-up."
@@ -193,7 +191,6 @@ def files() -> dict[str, str]:
         "crds/tfgpujobs-no-cel.yaml": _yaml(build(cel=False)),
         "charts/tfgpujob/files/admission-policy.yaml": _yaml(policy()),
         "docs/reference/api.md": reference(ABOUT, spec_schema(), structural(JobStatus, defaults=False)),
-        "trainer_image/src/tfgpujob_trainer/contract/spec.py": dataclasses(),
     }
 
 

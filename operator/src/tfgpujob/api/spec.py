@@ -16,7 +16,7 @@ from tfgpujob.api.devices import DeviceClaim
 from tfgpujob.api.run_policy import RestartScope, RunPolicy
 from tfgpujob.api.strategies import TRAITS, Restart, Traits
 from tfgpujob.api.template import without_empty
-from tfgpujob.api.trainer import Mode, TrainerSpec
+from tfgpujob.api.trainer import Trainer
 from tfgpujob.api.volumes import MAX_CLAIM_TEMPLATES, ClaimRetention, ClaimTemplate, WhenDeleted
 from tfgpujob.names import CONTAINER, ROLES, Role, Strategy
 
@@ -183,7 +183,7 @@ class JobSpec(Model):
     """The pods, by role."""
     gpu: GpuSpec = Field(default_factory=GpuSpec)
     """The GPUs of the pods: how many, which kind, and how TensorFlow uses them."""
-    trainer: TrainerSpec | None = None
+    trainer: Trainer | None = None
     """What the bundled trainer runs: a module that defines model() and data(split) in plain Keras and imports nothing
     of this project. Leave spec.trainer out to run your own image with its own command."""
     image: Text | None = None
@@ -203,7 +203,7 @@ class JobSpec(Model):
     @property
     def predicts(self) -> bool:
         """True if the workers predict: each computes rows by itself, without collectives."""
-        return self.trainer is not None and self.trainer.mode is Mode.PREDICT
+        return self.trainer is not None and self.trainer.mode == "predict"
 
     @property
     def traits(self) -> Traits:

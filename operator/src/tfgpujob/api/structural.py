@@ -47,6 +47,8 @@ def _convert(source: Mapping[str, Any], definitions: Mapping[str, Any], defaults
 def _resolve(source: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
     """Replace references by what they refer to, and `X or null` by X: Kubernetes omits absent fields."""
     own = dict(source)
+    if "const" in own:  # the only choice
+        own["enum"] = [own.pop("const")]
     if "anyOf" in own:
         choices = [choice for choice in own.pop("anyOf") if choice.get("type") != "null"]
         assert len(choices) == 1, f"a structural schema has no unions: {source}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import types
@@ -15,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.spec import JobSpec
+from tfgpujob.api.trainer import model_of
 from tfgpujob.units import counted
 
 MAX_PROBLEMS: Final = 32
@@ -223,6 +225,8 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
     """The model of such a field, or of its items."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return model_of(annotation)
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is not None:
         return next((found for arg in typing.get_args(annotation) if (found := model_in(arg))), None)
     return None

@@ -13,7 +13,6 @@ from tfgpujob.api import (
     StartPolicy,
     SuccessPolicy,
     TopologyMode,
-    TrainerSpec,
     gpus,
     replicas_in_sync,
 )
@@ -24,6 +23,7 @@ from tfgpujob.core.policies.restart.backoff_limit import DISRUPTIONS_IN_A_ROW
 from tfgpujob.core.policies.restart.failure import FIRST_RETRYABLE
 from tfgpujob.names import SUPERVISE, Role, Strategy
 from tfgpujob.units import counted, duration
+from tfgpujob_contract.trainer_config import TrainerConfig
 
 _POLICIES = {
     RestartPolicy.NEVER: "a failure ends the job",
@@ -160,7 +160,7 @@ def _room(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
         yield "start", f"It takes in others when there is room for them, every {every} at most (growAfterSeconds)."
 
 
-def _preparation(trainer: TrainerSpec) -> Iterator[tuple[str, str]]:
+def _preparation(trainer: TrainerConfig) -> Iterator[tuple[str, str]]:
     """What is fetched before the program starts."""
     if trainer.code is not None and trainer.code.git is not None:
         yield "start", f"Each pod first fetches the commit {trainer.code.git.revision} of {trainer.code.git.url}."
@@ -173,7 +173,7 @@ def _preparation(trainer: TrainerSpec) -> Iterator[tuple[str, str]]:
         yield "start", f"Before the program starts, pip installs {what}; {trainer.output.directory} {kept}."
 
 
-def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple[str, str]]:
+def _training(spec: JobSpec, trainer: TrainerConfig, plan: Plan) -> Iterator[tuple[str, str]]:
     if spec.predicts:
         workers = counted(plan.counts[Role.WORKER], "worker")
         how = "each of which takes the next part that no other has" if spec.shares_parts else "each on its own"
@@ -191,7 +191,7 @@ def _training(spec: JobSpec, trainer: TrainerSpec, plan: Plan) -> Iterator[tuple
         yield "work", f"It trains for {length} and then evaluates data('test'); {_saves(trainer)}."
 
 
-def batch(total: int, trainer: TrainerSpec, replicas: int) -> str:
+def batch(total: int, trainer: TrainerConfig, replicas: int) -> str:
     """`128 examples: 64 on each of 2 replicas`, as the trainer splits it."""
     parts = replicas * (trainer.accumulate or 1)
     each = f"{total // parts}" if total % parts == 0 else f"{total // parts} or {total // parts + 1}"
@@ -200,7 +200,7 @@ def batch(total: int, trainer: TrainerSpec, replicas: int) -> str:
     return f"{counted(total, 'example')}: {each} {where}{micro}"
 
 
-def _saves(trainer: TrainerSpec) -> str:
+def _saves(trainer: TrainerConfig) -> str:
     every = [
         *([_each(trainer.checkpoint.every_steps, "step")] if trainer.checkpoint.every_steps else []),
         *([_each(trainer.checkpoint.every_epochs, "epoch")] if trainer.checkpoint.every_epochs else []),

@@ -9,13 +9,13 @@ from functools import cached_property
 from tfgpujob import names
 from tfgpujob.api import JobSpec, JobStatus, parse_job
 from tfgpujob.api.status import JobCondition
-from tfgpujob.api.trainer import Output
 from tfgpujob.client.errors import InvalidJobError
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.plan import replica_specs
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.status import gpu_time
 from tfgpujob.names import Condition
+from tfgpujob_contract.trainer_config import Output
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.advise import run_log
 from tfgpujob_trainer.advise.scaling import Network
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import CUSTOM, MULTI_WORKER_MIRRORED
 from tfgpujob_trainer.contract.text import counted
 

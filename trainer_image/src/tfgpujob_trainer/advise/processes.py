@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.advise.measuring import WORTH, Measured, measure
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 
 

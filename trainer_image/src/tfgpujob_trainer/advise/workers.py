@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.advise.measuring import Measured, measure
 from tfgpujob_trainer.advise.run_log import training_network
 from tfgpujob_trainer.advise.scaling import (
@@ -23,7 +24,6 @@ from tfgpujob_trainer.advise.scaling import (
     workers_table,
 )
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 
 STEPS = 200

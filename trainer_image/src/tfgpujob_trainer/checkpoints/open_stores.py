@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.object_store import object_store
@@ -12,7 +13,6 @@ from tfgpujob_trainer.checkpoints.store import Store, store_at
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.reporting.log import say
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.gpus import Gpu, choose, describe, memory_mib
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say_once
 

@@ -1,4 +1,4 @@
-"""Reads the config file into the dataclasses of spec.py. Does not import TensorFlow.
+"""Reads the config file into the contract's dataclasses. Does not import TensorFlow.
 
 The operator has refused what breaks a rule of the API, so no rule is repeated here. The JSON file uses the names of the
 API (`globalBatchSize`); the fields are the same names in snake_case. An unknown key is an error that suggests the
@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract.trainer_config import Checkpoint, Evaluate, TrainerConfig
 from tfgpujob_trainer.contract import json_fields
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import Checkpoint, Evaluate, TrainerConfig
 
 _CAPITAL = re.compile("[A-Z]")
 _PATH = re.compile(r"\w+(\.\w+)*")
@@ -46,12 +46,6 @@ def evaluation_due(settings: Evaluate, *, step: int, epoch: int | None) -> bool:
 def is_divided(settings: TrainerConfig) -> bool:
     """True if the model of a script is divided over the GPUs, without a line of its code."""
     return settings.mesh is not None or settings.shard is not None
-
-
-def to_json(settings: TrainerConfig) -> dict[str, Any]:
-    """The config with the API's names and every default."""
-    found: dict[str, Any] = json_fields.to_json(settings)
-    return found
 
 
 def _at(config: object, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Dataclasses from JSON objects with the API's names, and back. Errors name the field and the fix."""
+"""Dataclasses from JSON objects with the API's names. Errors name the field and the fix."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
+from tfgpujob_contract.trainer_config import camel
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.text import did_you_mean
 
 T = TypeVar("T")
-
-
-def camel(name: str) -> str:
-    """`global_batch_size` as the API writes it: `globalBatchSize`."""
-    head, *rest = name.split("_")
-    return head + "".join(part.title() for part in rest)
 
 
 def build(cls: type[T], data: Any, path: str) -> T:
@@ -66,12 +61,3 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         names = {int: "a whole number", bool: "true or false", str: "a string", float: "a number"}
         raise ConfigError(f"{path} is {json.dumps(value)}", f"it must be {names.get(kind, 'an object')}")
     return value
-
-
-def to_json(value: Any) -> Any:
-    """The JSON value of a dataclass, or of a part of one."""
-    if dataclasses.is_dataclass(value):
-        return {camel(f.name): to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, tuple):
-        return list(value)
-    return dict(value) if isinstance(value, Mapping) else value

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from tfgpujob_contract import python_file
 from tfgpujob_contract.python_file import LIBRARY, OWN_LOOPS, FileError, Kind, names_by_file
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.contract import config, entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 
 _DISTRIBUTIONS = frozenset({"DataParallel", "ModelParallel"})
 """Classes of keras.distribution with which a script distributes its model."""

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.config import batch_size
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source, source
 from tfgpujob_trainer.data.sources.read import TRAIN

@@ -14,7 +14,7 @@ from keras.distribution import DeviceMesh, LayoutMap, ModelParallel, TensorLayou
 from keras.src.distribution.distribution_lib import distribution
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from tfgpujob_trainer.contract.spec import Mesh
+from tfgpujob_contract.trainer_config import Mesh
 
 _BATCH, _MODEL, _WHOLE = "batch", "model", "-"
 _HEADS = {"query": 1, "key": 1, "value": 1, "attention_output": 0}

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.elastic_workers import ElasticWorkers, elastic_workers_of
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import PeerLostError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.model.batch import number
 
 BatchIndex = tuple[int, int, int]

@@ -15,13 +15,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import listening
 from tfgpujob_trainer.contract import entrypoint
 from tfgpujob_trainer.contract.config import evaluates
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import StoppedError, classify, users_traceback
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import evaluation_schedule
 from tfgpujob_trainer.data.splits import make_schedule
 from tfgpujob_trainer.parameter_server import rows

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tfgpujob_trainer.contract.spec import TrainerConfig
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.data.sources.batches import Batches

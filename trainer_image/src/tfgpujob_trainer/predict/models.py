@@ -11,11 +11,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.initial_weights import load_initial_weights
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.strategies import ONE_DEVICE
 from tfgpujob_trainer.model.recompute_and_placement import create_on_devices, rewrite_layers
 from tfgpujob_trainer.model.variables import weights_digest
@@ -70,7 +70,7 @@ def _built(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], 
     first: keras.Model | None = None
     found = []
     for device in devices[:1] if settings.placement else devices:
-        with tf.device(device), create_on_devices(settings.placement, devices):
+        with tf.device(device), create_on_devices(settings.placement or {}, devices):
             model = module.model()
             model(tf.nest.map_structure(tf.constant, example))
             if first is None:
@@ -94,7 +94,7 @@ def _loaded(path: Path, settings: TrainerConfig, devices: Sequence[str], example
         )
     found = []
     for device in devices[:1] if settings.placement else devices:
-        with tf.device(device), create_on_devices(settings.placement, devices):
+        with tf.device(device), create_on_devices(settings.placement or {}, devices):
             model = None if path.is_dir() else keras.saving.load_model(path, compile=False)
             function = _saved_model(path) if model is None else _inference(model)
         if model is not None:
@@ -105,7 +105,7 @@ def _loaded(path: Path, settings: TrainerConfig, devices: Sequence[str], example
 
 def _place(model: keras.Model, settings: TrainerConfig, devices: Sequence[str]) -> None:
     """Place each layer that placement names on its device."""
-    for note in rewrite_layers(model, (), settings.placement, devices, ONE_DEVICE):
+    for note in rewrite_layers(model, (), settings.placement or {}, devices, ONE_DEVICE):
         say(note)
 
 

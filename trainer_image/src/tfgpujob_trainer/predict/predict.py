@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.cluster.devices import check_placement, prepare
 from tfgpujob_trainer.cluster.stop import StopFlag
@@ -26,7 +27,6 @@ from tfgpujob_trainer.contract.config import batch_size
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.data.sources.base import Indexed, Rows
@@ -51,7 +51,7 @@ def predict(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> 
     """Compute this worker's missing parts; returns how it ended."""
     _share_cores(max(env.gpus or 1, 1) * env.processes_per_gpu)
     devices = prepare(settings, env)
-    check_placement(settings.placement, devices)
+    check_placement(settings.placement or {}, devices)
     devices = devices[:1] if env.traits.single_replica and not settings.placement else devices
     module = entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
     if env.progress_port:

@@ -12,10 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 from tfgpujob_trainer import __version__
-from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.spec import TrainerConfig
 
 
 def describe_run(

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters import array_slicing
 
+from tfgpujob_contract.trainer_config import Evaluate, Output, TrainerConfig
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import Evaluate, Output, TrainerConfig
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.data.sources.arrays import arrays
 from tfgpujob_trainer.data.sources.batches import Batches

@@ -22,13 +22,13 @@ import tensorflow as tf
 from keras.distribution import distribution
 from keras.src.saving import saving_api
 
+from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.cluster.strategy import listening
-from tfgpujob_trainer.contract.config import is_divided, to_json
+from tfgpujob_trainer.contract.config import is_divided
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
 from tfgpujob_trainer.contract.script import is_divided as names_distribution
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.distribution import automatic
 from tfgpujob_trainer.distribution.install import installed
@@ -66,7 +66,7 @@ def run_divided(path: Path, session: Session) -> Outcome:
             for replacement in automatic.replacements(shard=settings.shard is not None):
                 stack.enter_context(replacement)
         if settings.mesh is not None or (settings.shard is not None and not names_distribution(path)):
-            stack.enter_context(automatic.distributed(settings.mesh, settings.layout))
+            stack.enter_context(automatic.distributed(settings.mesh, settings.layout or {}))
         stop.listen()  # TensorFlow replaces the handler of SIGTERM when processes are connected
         ended = run_program(path, settings, divided.replacements(path, JobScope(session.strategy), end), end)
         if ended is not None:

@@ -17,12 +17,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer import __version__
 from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.store import Saved, Store, variables_to_save
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.distribution.processes import from_first, greatest
 from tfgpujob_trainer.model.optimizers import build_all
 from tfgpujob_trainer.reporting import phases

@@ -19,10 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tfgpujob_contract.trainer_config import Output, TrainerConfig
 from tfgpujob_trainer.checkpoints.completed import replace_file
 from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.contract.environment import CODE_DIRECTORY, Environment
-from tfgpujob_trainer.contract.spec import Output, TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say
 

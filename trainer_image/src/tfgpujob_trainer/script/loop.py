@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         with (
             _tf_config_is_the_jobs(path),
-            mock.patch.object(sys, "argv", [str(path), *settings.args]),
+            mock.patch.object(sys, "argv", [str(path), *(settings.args or ())]),
             mock.patch.object(sys, "path", [str(path.parent), *sys.path]),
         ):
             runpy.run_path(str(path), run_name="__main__")

@@ -22,12 +22,11 @@ from keras.src.saving import saving_api
 from tensorflow.python.distribute.distribute_lib import get_update_replica_id
 from tensorflow.python.distribute.values import DistributedVariable
 
+from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.cluster.strategy import class_name
-from tfgpujob_trainer.contract.config import to_json
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
@@ -91,7 +90,7 @@ def run_program(path: Path, settings: TrainerConfig, replaced: Iterable[Any], en
         with ExitStack() as stack:
             for replacement in replaced:
                 stack.enter_context(replacement)
-            stack.enter_context(mock.patch.object(sys, "argv", [str(path), *settings.args]))
+            stack.enter_context(mock.patch.object(sys, "argv", [str(path), *(settings.args or ())]))
             stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
             stack.enter_context(at_exit.listening())
             try:

@@ -29,9 +29,9 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, NotFetchedError, StoppedError, TrainerError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.reporting.log import say
 
 DIRECTORY: Final = "TFGPU_REQUIREMENTS_DIR"

@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any, TextIO
 
 from tfgpujob_contract.limits import Limit
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract import limits
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, limit_reached, out_of_memory
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.usage import oom_kills, shared_memory
 from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import LEDGER_VARIABLE

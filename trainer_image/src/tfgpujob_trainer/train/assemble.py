@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import keras
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.in_memory import InMemoryCheckpoints
 from tfgpujob_trainer.checkpoints.initial_weights import load_initial_weights
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
@@ -22,7 +23,6 @@ from tfgpujob_trainer.checkpoints.store import variables_to_save
 from tfgpujob_trainer.cluster.all_reduce_speed import measure_all_reduce
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.splits import agree_on_data
@@ -81,7 +81,7 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
         },
         config={
             "params": dict(settings.params),
-            "args": list(settings.args),
+            "args": list(settings.args or ()),
             "code": code_hash(fit.code),
             "epochs": settings.epochs,
         },
@@ -155,7 +155,7 @@ def run_json(built: Built[Steps]) -> str:
 def start_from(settings: TrainerConfig, model: keras.Model, peers: Peers) -> None:
     """Prepare a run that has nothing to resume from."""
     if settings.initial_weights is not None:
-        load_initial_weights(settings.initial_weights, model, peers, new_layers=settings.new_layers)
+        load_initial_weights(settings.initial_weights, model, peers, new_layers=settings.new_layers or ())
 
 
 def describe_gradients(model: keras.Model) -> str:

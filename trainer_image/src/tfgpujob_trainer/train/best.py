@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tfgpujob_contract import trainer_config
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
 from tfgpujob_trainer.cluster.peers import Peers
-from tfgpujob_trainer.contract import spec
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.text import did_you_mean
 from tfgpujob_trainer.reporting.log import say
@@ -41,7 +41,7 @@ def updated(best: BestEvaluation, value: float, step: int, *, minimise: bool, mi
 class Best:
     """Compares evaluations as `settings` says, and saves the best state with `checkpoints`, apart from the newest."""
 
-    def __init__(self, settings: spec.Best, checkpoints: CheckpointManager, peers: Peers) -> None:
+    def __init__(self, settings: trainer_config.Best, checkpoints: CheckpointManager, peers: Peers) -> None:
         self._settings, self._checkpoints, self._peers = settings, checkpoints, peers
         self.found = BestEvaluation()
 

@@ -8,10 +8,10 @@ from typing import TypeVar
 import keras
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.devices import placement_devices
 from tfgpujob_trainer.contract.config import evaluates
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.schedule import Schedule, describe_batch
 from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.data.splits import make_schedule
@@ -34,10 +34,11 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
     """Build model, data and steps; raises ConfigError if they are not compatible."""
     settings, name, data = fit.settings, session.name, fit.split("train")
     assert data is not None
+    placement = settings.placement or {}
     head = data.head(2)
     policy = trainer.data_policy(data)
-    devices = placement_devices(settings.placement, session.strategy)
-    with recompute_and_placement.create_on_devices(settings.placement, devices):
+    devices = placement_devices(placement, session.strategy)
+    with recompute_and_placement.create_on_devices(placement, devices):
         model = fit.model()
     refuse_own_functions(model)
     takeover = take_over(model, name, settings.accumulate, of_script=fit.of_script)
@@ -51,7 +52,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
     if isinstance(data, Batches) and schedule.remainder != "step":
         data.check(schedule.replicas)
     steps = trainer.build_steps(model, takeover, data, schedule)
-    arranged = recompute_and_placement.rewrite_layers(model, settings.recompute, settings.placement, devices, name)
+    arranged = recompute_and_placement.rewrite_layers(model, settings.recompute or (), placement, devices, name)
     for line in (
         describe_batch(schedule, session.env),
         f"shard policy {policy}",

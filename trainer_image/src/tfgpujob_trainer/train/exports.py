@@ -10,8 +10,8 @@ from unittest import mock
 
 import keras
 
+from tfgpujob_contract.trainer_config import Export
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import Export
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover, as_compiled
 from tfgpujob_trainer.reporting.log import say
 

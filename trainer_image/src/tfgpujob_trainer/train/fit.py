@@ -8,9 +8,9 @@ from pathlib import Path
 
 import keras
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.data.splits import ModuleRows
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat

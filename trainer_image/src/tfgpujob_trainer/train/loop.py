@@ -11,8 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.contract.exits import NotFiniteError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source

@@ -10,13 +10,13 @@ from typing import Any, Generic
 
 import numpy as np
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.in_memory import State
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.exits import StoppedError
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.feed import GlobalBatch
 from tfgpujob_trainer.model import metrics

@@ -8,11 +8,11 @@ from functools import cached_property
 
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import build_strategy, name_in_support, resolve_peers
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.spec import TrainerConfig
 from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.model.replica_seeds import let_first_replica_draw_alike

@@ -8,7 +8,7 @@ from typing import Final
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule
-from tfgpujob.api.trainer import GitCode
+from tfgpujob_contract.trainer_config import GitCode
 
 _COMMIT: Final = re.compile("[0-9a-f]{40}")
 _SOURCES = "configMap, volume, image and git"

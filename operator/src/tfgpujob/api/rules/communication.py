@@ -9,14 +9,14 @@ from tfgpujob.api.rules.gpu import gpus
 from tfgpujob.api.rules.predict import predicts
 from tfgpujob.api.rules.rule import Cel, Job, JobRule
 from tfgpujob.api.strategies import TRAITS, having
-from tfgpujob.api.trainer import Communication, TrainerSpec
 from tfgpujob.names import Role
+from tfgpujob_contract.trainer_config import TrainerConfig
 
 _FIELD = "spec.trainer.communication"
 _STRATEGIES = [(one, TRAITS[one].communications) for one in having(lambda traits: bool(traits.communications))]
 
 
-def _trainer(job: Job) -> TrainerSpec | None:
+def _trainer(job: Job) -> TrainerConfig | None:
     """spec.trainer if the strategy has communications to choose from."""
     return job.spec.trainer if job.spec.traits.communications and not job.spec.predicts else None
 
@@ -24,7 +24,7 @@ def _trainer(job: Job) -> TrainerSpec | None:
 def _strategy(job: Job) -> Iterator[Invalid]:
     trainer = _trainer(job)
     known = job.spec.traits.communications
-    if trainer is not None and trainer.communication not in {None, Communication.AUTO, *known}:
+    if trainer is not None and trainer.communication not in {None, "Auto", *known}:
         yield Invalid(_FIELD, f"{trainer.communication} is not among what {job.spec.strategy} has", _fix(known))
 
 
@@ -34,7 +34,7 @@ def _fix(known: tuple[str, ...]) -> str:
 
 def _nccl(job: Job) -> Iterator[Invalid]:
     trainer = _trainer(job)
-    if trainer is None or trainer.communication is not Communication.NCCL:
+    if trainer is None or trainer.communication != "NCCL":
         return
     for role, replica in job.spec.replica_specs.items():
         if role in {Role.CHIEF, Role.WORKER} and not gpus(job.spec, role, replica):

@@ -9,11 +9,11 @@ from tfgpujob.api.rules.gpu import gpus
 from tfgpujob.api.rules.predict import PREDICTS, predicts
 from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rule, strategy_is, training_of
 from tfgpujob.api.strategies import Work, having
-from tfgpujob.api.trainer import TrainerSpec
 from tfgpujob.names import Role
+from tfgpujob_contract.trainer_config import TrainerConfig
 
 
-def _is_divided(trainer: TrainerSpec) -> bool:
+def _is_divided(trainer: TrainerConfig) -> bool:
     return trainer.mesh is not None or trainer.shard is not None
 
 

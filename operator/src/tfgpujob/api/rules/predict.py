@@ -9,8 +9,8 @@ from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule, strategy_i
 from tfgpujob.api.spec import ReplicaSpecs
 from tfgpujob.api.strategies import having
 from tfgpujob.api.template import PodTemplate, items
-from tfgpujob.api.trainer import TrainerSpec
 from tfgpujob.names import Role
+from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 
 _STRATEGIES = having(lambda traits: traits.trainer_predicts)
 _NOT_WORKERS = tuple(role for role in Role if role is not Role.WORKER)
@@ -52,7 +52,7 @@ def predicts(trainer: str) -> str:
 PREDICTS = predicts("self")
 
 
-def _predicting(job: Job) -> TrainerSpec | None:
+def _predicting(job: Job) -> TrainerConfig | None:
     return job.spec.trainer if job.spec.predicts else None
 
 
@@ -89,7 +89,7 @@ def _is_mounted(template: PodTemplate, directory: str) -> bool:
 def _of_training(job: Job) -> Iterator[Invalid]:
     if job.spec.trainer is None or not job.spec.predicts:
         return
-    given = job.spec.trainer.model_dump(mode="json", by_alias=True, exclude_none=True)
+    given = to_json(job.spec.trainer, lambda _, value: value is not None)
     for path in OF_TRAINING:
         *parents, name = path.split(".")
         where = given

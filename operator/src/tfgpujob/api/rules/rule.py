@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.template import PodTemplate
-from tfgpujob.api.trainer import TrainerSpec
 from tfgpujob.names import MAX_LABEL_LENGTH, MAX_NAME_LENGTH, Role, Strategy
+from tfgpujob_contract.trainer_config import TrainerConfig
 
 EVERY_ROLE = "<role>"
 """In Cel.at and Cel.field: the rule is repeated for each role."""
@@ -96,12 +96,12 @@ def rule(rule_id: str, *refusals: Refusal) -> JobRule:
     return JobRule(rule_id, check, cel=tuple(cel))
 
 
-def trainer_of(job: Job) -> TrainerSpec | None:
+def trainer_of(job: Job) -> TrainerConfig | None:
     """spec.trainer, in any mode."""
     return job.spec.trainer
 
 
-def training_of(job: Job) -> TrainerSpec | None:
+def training_of(job: Job) -> TrainerConfig | None:
     """spec.trainer of a job that trains."""
     return None if job.spec.predicts else job.spec.trainer
 

@@ -8,13 +8,13 @@ from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import gpus
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, strategy_is_not
 from tfgpujob.api.strategies import Work, having
-from tfgpujob.api.trainer import Communication, Jit, Precision, TrainerSpec
 from tfgpujob.names import Role
+from tfgpujob_contract.trainer_config import TrainerConfig
 
 _NOT_TAKEN = "isn't taken under ParameterServer, where workers don't wait for each other"
 
 
-def _trainer(job: Job) -> TrainerSpec | None:
+def _trainer(job: Job) -> TrainerConfig | None:
     return job.spec.trainer if job.spec.traits.work is Work.PARAMETER_SERVERS else None
 
 
@@ -24,11 +24,11 @@ def _together(job: Job) -> Iterator[Invalid]:
         return
     refused = (
         ("accumulate", (trainer.accumulate or 1) > 1, _LOWER),
-        ("precision", trainer.precision is Precision.MIXED_FLOAT16, _BFLOAT),
+        ("precision", trainer.precision == "mixed_float16", _BFLOAT),
         ("recompute", bool(trainer.recompute), _REMOVE),
-        ("jit", trainer.jit is Jit.REPLICA, _REMOVE),
+        ("jit", trainer.jit == "replica", _REMOVE),
         ("allReduce", trainer.all_reduce is not None, _NO_ALL_REDUCE),
-        ("communication", trainer.communication not in {None, Communication.AUTO}, _NO_ALL_REDUCE),
+        ("communication", trainer.communication not in {None, "Auto"}, _NO_ALL_REDUCE),
         ("deterministic", trainer.deterministic, _REMOVE),
         ("profile.steps", trainer.profile.steps is not None, _REMOVE),
         ("data.stepsPerEpoch", trainer.data.steps_per_epoch is not None, _END),

@@ -9,8 +9,8 @@ from tfgpujob.api.rules.gpu import gpus, processes
 from tfgpujob.api.rules.predict import PREDICTS
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule, Refusal, rule, strategy_is, trainer_of, training_of
 from tfgpujob.api.strategies import Work, having
-from tfgpujob.api.trainer import Best, Cache, Evaluate
 from tfgpujob.names import CONTAINER, Role
+from tfgpujob_contract.trainer_config import Best, Evaluate
 
 
 def _best(job: Job) -> Best | None:
@@ -145,7 +145,7 @@ RULES = (
         "trainer.data-end",
         Refusal(
             of=trainer_of,
-            breaks=lambda trainer: trainer.data.steps_per_epoch is not None and trainer.data.cache is not Cache.NONE,
+            breaks=lambda trainer: trainer.data.steps_per_epoch is not None and trainer.data.cache != "none",
             at="spec.trainer.data",
             cel="!has(self.stepsPerEpoch) || !has(self.cache) || self.cache == 'none'",
             problem="cache and stepsPerEpoch are both set",

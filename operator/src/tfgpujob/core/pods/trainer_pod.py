@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfgpujob import names
-from tfgpujob.api import CodeSource, TrainerSpec
-from tfgpujob.api.trainer import GitCode
+from tfgpujob_contract.trainer_config import Code, GitCode, TrainerConfig
 
 GROUP_ID = 65532
 """The trainer image's group: volumes that support it become writable for it."""
@@ -32,7 +31,7 @@ def stop_seconds(save_seconds: int) -> int:
 def add_trainer(
     pod_spec: dict[str, Any],
     container: dict[str, Any],
-    trainer: TrainerSpec,
+    trainer: TrainerConfig,
     *,
     save_seconds: int = 0,
     image_volumes: bool = False,
@@ -80,13 +79,13 @@ def _config_volume() -> dict[str, Any]:
     return {"name": names.CONFIG_VOLUME, "downwardAPI": {"items": [item]}}
 
 
-def _output_volume(trainer: TrainerSpec) -> dict[str, Any]:
+def _output_volume(trainer: TrainerConfig) -> dict[str, Any]:
     if trainer.output.claim is None:
         return {"name": names.OUTPUT_VOLUME, "emptyDir": {}}
     return {"name": names.OUTPUT_VOLUME, "persistentVolumeClaim": {"claimName": trainer.output.claim}}
 
 
-def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: CodeSource, image_volumes: bool) -> None:
+def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: Code, image_volumes: bool) -> None:
     if code.image is not None:
         _from_image(pod_spec, container, code.image, names.CODE_VOLUME, names.CODE_DIR, as_volume=image_volumes)
         return

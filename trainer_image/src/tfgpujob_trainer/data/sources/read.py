@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract.trainer_config import Data
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.spec import Data
 from tfgpujob_trainer.contract.text import did_you_mean
 from tfgpujob_trainer.data.sources import files
 from tfgpujob_trainer.data.sources.arrays import arrays
