@@ -36,6 +36,7 @@ from tests.integration.test_elastic import scale, trains_beyond
 from tests.integration.workspace import Workspace
 
 from tfgpujob import names
+from tfgpujob_contract.variables import Variable
 
 BOUND = 5.0
 """Seconds."""
@@ -76,7 +77,7 @@ class Leader:
 
     def _ask(self) -> dict[str, Any]:
         (container,) = self.pod["spec"]["containers"]
-        token = next(env["value"] for env in container["env"] if env["name"] == names.PROGRESS_TOKEN)
+        token = next(env["value"] for env in container["env"] if env["name"] == Variable.PROGRESS_TOKEN)
         url = f"http://{self.pod['status']['podIP']}:{names.PROGRESS_PORT}/progress"
         try:
             with urlopen(Request(url, headers={names.PROGRESS_TOKEN_HEADER: token}), timeout=5) as answer:

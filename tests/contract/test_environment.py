@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.contract.sides import CONFIG, environment, job, parsed, pod_of, read_by_trainer, trainer
+from tests.contract.sides import job, pod_of, read_by_trainer, trainer
 
-from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.api.base import MAX_REPLICAS
-from tfgpujob.api.rules.tf_config import MOST_BYTES
-from tfgpujob.core.observed.plan import resolve
-from tfgpujob.names import FETCH_CONTAINER, MAX_NAME_LENGTH, Role
+from tfgpujob.names import Role
 
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1}
 
@@ -118,57 +112,3 @@ def test_workers_that_predict_learn_whether_a_part_belongs_to_somebody(bounds: d
     predicts = job(config | {"output": {"claim": "out"}}, strategy="Custom", replicaSpecs=workers)
     env = read_by_trainer(pod_of(predicts, Role.WORKER, 2, 1, 0))["env"]
     assert (env["index"], env["replicas"], env["shared_parts"]) == (2, 3, shared)
-
-
-def test_what_fetches_code_is_told_by_the_names_that_it_reads() -> None:
-    git = {"url": "https://a.example/b", "revision": "0" * 40, "path": "c", "secretName": "d"}
-    config = {"entrypoint": "train.py", "globalBatchSize": 8, "epochs": 1, "code": {"git": git}}
-    (fetch,) = [one for one in pod_of(job(config))["spec"]["initContainers"] if one["name"] == FETCH_CONTAINER]
-    told = {variable["name"] for variable in fetch["env"]}
-    assert told == set(trainer("facts")["codeVariables"])
-
-
-SIZES: list[tuple[str, Callable[[int], dict[str, Any]], int]] = [
-    ("Custom", lambda n: {"image": "train:1", "replicaSpecs": {"worker": {"replicas": n}}}, MAX_REPLICAS),
-    ("ParameterServer", lambda n: {"replicaSpecs": {"worker": {"replicas": 4}, "ps": {"replicas": n}}}, 508),
-    ("MultiWorkerMirrored", lambda n: {"gpu": {"processesPerGpu": 2}, "replicaSpecs": {"worker": {"replicas": n}}}, 0),
-    (
-        "MultiWorkerMirrored",
-        lambda n: {
-            "gpu": {"processesPerGpu": 2},
-            "replicaSpecs": {"worker": {"replicas": 2}},
-            "runPolicy": {"spares": n, "recovery": "InPlace"},
-        },
-        0,
-    ),
-]
-
-
-@pytest.mark.parametrize(("strategy", "sized", "most"), SIZES, ids=["pods", "servers", "processes", "spares"])
-def test_the_largest_job_that_is_accepted_can_be_started(
-    strategy: str, sized: Callable[[int], dict[str, Any]], most: int
-) -> None:
-    """With the longest names. Linux refuses a variable of more than 128 KiB, so this starts a process."""
-
-    def job_of(size: int) -> Mapping[str, Any]:
-        config = {"entrypoint": "digits", "globalBatchSize": 8192, "epochs": 1}
-        made = job(config, strategy=strategy, **sized(size))
-        if strategy == "Custom":
-            del made["spec"]["trainer"]
-        return {**made, "metadata": {**made["metadata"], "name": "j" * MAX_NAME_LENGTH, "namespace": "n" * 63}}
-
-    accepted = [size for size in range(1, MAX_REPLICAS + 1) if isinstance(parse_job(job_of(size)), JobSpec)]
-    largest = max(accepted)
-    assert accepted == list(range(1, largest + 1))
-    assert largest == (most or largest)
-    spec = parsed(job_of(largest))
-    role = Role.CHIEF if strategy == "ParameterServer" else Role.WORKER
-    last = resolve(spec, CONFIG).members.pods[-1][1] if role is Role.WORKER else 0
-    env = environment(pod_of(job_of(largest), role, last))
-    assert subprocess.run(["true"], env=os.environ | env, check=False).returncode == 0
-    longer = MOST_BYTES - len("TF_CONFIG=")  # with the byte that ends it, one too many
-    with pytest.raises(OSError, match="too long"):
-        subprocess.run(["true"], env={**os.environ, "TF_CONFIG": "x" * longer}, check=False)
-    if not most:
-        assert len(env["TF_CONFIG"]) > 0.97 * MOST_BYTES, "refused too early"
-        assert "in one variable" in str(parse_job(job_of(largest + 1)))

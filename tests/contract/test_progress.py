@@ -17,6 +17,7 @@ from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.pod_token import pod_token
 from tfgpujob.core.status import goodput_account, recovery
+from tfgpujob_contract.variables import Variable
 
 KNOWN: dict[str, Any] = {
     **{key: value for key, value in TOLD.items() if key not in ("waitsForPeers", "idleSeconds")},
@@ -97,6 +98,6 @@ def test_the_trainer_wants_the_token_that_the_operator_shows() -> None:
     token = pod_token(b"key", "uid/job-worker-0/1/0")
     spec = parsed(a_job)
     pod = build_pod(a_job, spec, resolve(spec, CONFIG), Replica(names.Role.WORKER, 0, 1, 0, token))
-    assert environment(pod)[names.PROGRESS_TOKEN] == token
+    assert environment(pod)[Variable.PROGRESS_TOKEN] == token
     assert read_by_trainer(pod)["env"]["progress_token"] == trim_pod(pod).progress_token == token
     assert trainer("facts")["tokenHeader"] == names.PROGRESS_TOKEN_HEADER.lower()

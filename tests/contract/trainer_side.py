@@ -20,7 +20,6 @@ from typing import Any
 
 from tfgpujob_contract.trainer_config import to_json
 from tfgpujob_trainer.contract import (
-    code_variables,
     config,
     environment,
     exits,
@@ -57,7 +56,6 @@ def facts(_: None) -> dict[str, Any]:
         "phases": [value for name, value in vars(phases).items() if name.isupper() and isinstance(value, str)],
         "parts": ledger.PARTS,
         "marks": [ledger.FAILED, ledger.DETECTED, ledger.ENDED, ledger.STARTED, ledger.RESTORED, ledger.STEPPED],
-        "codeVariables": [value for name, value in vars(code_variables).items() if name.isupper()],
         "tokenHeader": progress_endpoint.TOKEN_HEADER,
         "maxWorkers": resize.MAX_WORKERS,
         "exitCodes": {code.name: int(code) for code in exits.ExitCode},

@@ -19,6 +19,7 @@ from tests.harness.canonical import tf_config
 from tests.harness.resources import Object
 
 from tfgpujob import names
+from tfgpujob_contract.variables import Variable
 
 STOP = 143
 SECONDS = 2.0
@@ -67,7 +68,7 @@ class Leaders:
 
     def put_workers(self, leader: Object, workers: int) -> tuple[int, bytes]:
         """The answer to PUT /workers."""
-        if not environment(leader, names.RECOVERY_RESIZE):
+        if not environment(leader, Variable.RECOVERY_RESIZE):
             return 404, b""
         if self.refuses:
             return 409, b'{"reason": "it has given up"}'
@@ -84,7 +85,7 @@ class Leaders:
     def said_goodbye(self, leader: Object, pod: Object) -> None:
         """This member's processes have ended because its pod is being stopped."""
         its_own = pod["metadata"]["uid"] == leader["metadata"]["uid"]
-        if environment(leader, names.RECOVERY_LEAST) and not its_own:
+        if environment(leader, Variable.RECOVERY_LEAST) and not its_own:
             self._leader(leader).gone.add(pod["metadata"]["uid"])
             self.look(leader)
 
@@ -144,12 +145,12 @@ class Leaders:
         """
         known, missing = self._leader(leader), set(range(workers)) - up.keys()
         dispensable = known.without | {index for index, uid in known.members.items() if uid in known.gone}
-        least = int(environment(leader, names.RECOVERY_LEAST) or workers)
+        least = int(environment(leader, Variable.RECOVERY_LEAST) or workers)
         return not missing or (missing <= dispensable and workers - len(missing) >= least)
 
     def _leader(self, leader: Object) -> _Leader:
         first, uid = len(tf_config(leader)["cluster"]["worker"]), leader["metadata"]["uid"]
-        if uid not in self._known and environment(leader, names.RECOVERY_JOINS):
+        if uid not in self._known and environment(leader, Variable.RECOVERY_JOINS):
             trained = (before.members.values() for before in self._known.values())
             self._known[uid] = _Leader(first, first, chosen=frozenset().union(*trained), leads=False)
         workers = first + _spares(leader)
@@ -158,7 +159,7 @@ class Leaders:
 
 
 def _spares(leader: Object) -> int:
-    return int(environment(leader, names.RECOVERY_SPARES) or 0)
+    return int(environment(leader, Variable.RECOVERY_SPARES) or 0)
 
 
 def environment(pod: Object, name: str) -> str:

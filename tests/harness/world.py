@@ -23,6 +23,7 @@ from tests.harness.vtime import VirtualLoop
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Config
+from tfgpujob_contract.variables import Variable
 
 RESTART = 1.0
 """Seconds until the kubelet has restarted an operator that died."""
@@ -275,13 +276,13 @@ class World:
         job = self.server.objects.get((names.KIND, pod["metadata"]["namespace"], owner["name"])) if owner else None
         if owner is None or job is None or job["metadata"]["uid"] != owner["uid"]:
             return
-        if environment(pod, names.RECOVERY_JOINS):
+        if environment(pod, Variable.RECOVERY_JOINS):
             self._one_more_joins(pod)
             return
         uid, attempt = owner["uid"], pod["metadata"]["labels"].get(names.LABEL_ATTEMPT)
         counts = ((job.get("status") or {}).get("plan") or {}).get("counts") or {}
         up = [p for p in self.pods(owner["name"], pod["metadata"]["namespace"]) if self._is_up(p, uid, attempt)]
-        gang = [p for p in up if not environment(p, names.RECOVERY_JOINS)]
+        gang = [p for p in up if not environment(p, Variable.RECOVERY_JOINS)]
         service = self.server.objects.get(("Service", pod["metadata"]["namespace"], owner["name"]))
         named_by = controller(service) if service else None
         named = named_by is not None and named_by["uid"] == uid
@@ -308,7 +309,7 @@ class World:
             return None
         if not self._is_up(leader, *attempt_of(leader)):
             return None
-        return leader if environment(leader, names.RECOVERY_RESIZE) else None
+        return leader if environment(leader, Variable.RECOVERY_RESIZE) else None
 
     def _run(self, gang: Sequence[Object]) -> None:
         """They train from now on."""
@@ -316,7 +317,7 @@ class World:
         assert owner is not None
         uid, job = owner["uid"], self.server.get(names.KIND, gang[0]["metadata"]["namespace"], owner["name"])
         self._run_count[uid] = run = self._run_count.get(uid, 0) + 1
-        if environment(gang[0], names.RECOVERY_RESIZE):
+        if environment(gang[0], Variable.RECOVERY_RESIZE):
             workers = {int(_replica(member)[1]): member for member in gang if _replica(member)[0] == "worker"}
             self._train(gang[0], max(workers) + 1)
             self.leaders.begun(workers[0], workers)
@@ -367,7 +368,7 @@ class World:
 
     def _waits(self, pod: Object) -> bool:
         """Whether its gang waits for another pod in the place of one that is lost, and it with that."""
-        return bool(environment(pod, names.RECOVERY_RESIZE))
+        return bool(environment(pod, Variable.RECOVERY_RESIZE))
 
 
 def _deletion_begins(change: Change) -> bool:

@@ -15,8 +15,8 @@ import pytest
 from dulwich.objects import Blob, Tree
 from tests.trainer.harness import free_ports
 
+from tfgpujob_contract.variables import GitVariable
 from tfgpujob_trainer import fetch_code
-from tfgpujob_trainer.contract import code_variables
 from tfgpujob_trainer.contract.exits import ConfigError, NotFetchedError
 
 ABSENT = "0" * 39 + "1"
@@ -143,15 +143,15 @@ def env(server: Server, history: tuple[Path, str], tmp_path: Path, monkeypatch: 
             monkeypatch.delenv(spelled)
     (tmp_path / "code").mkdir()
     return {
-        code_variables.URL: server.url,
-        code_variables.COMMIT: history[1],
-        code_variables.TARGET: str(tmp_path / "code"),
-        code_variables.CREDENTIALS: str(tmp_path),
+        GitVariable.URL: server.url,
+        GitVariable.COMMIT: history[1],
+        GitVariable.TARGET: str(tmp_path / "code"),
+        GitVariable.CREDENTIALS: str(tmp_path),
     }
 
 
 def files(env: dict[str, str]) -> set[str]:
-    root = Path(env[code_variables.TARGET])
+    root = Path(env[GitVariable.TARGET])
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or not path.is_dir()}
 
 
@@ -161,9 +161,9 @@ def test_the_files_of_the_commit_come_and_not_those_of_the_branch(
 ) -> None:
     """An old server gives branches only, and so all that was before the commit as well."""
     server.old = old
-    target = Path(env[code_variables.TARGET])
+    target = Path(env[GitVariable.TARGET])
     (target / "of-an-earlier-start").mkdir()
-    assert fetch_code.fetch(env) == f"3 files of {server.url} at {env[code_variables.COMMIT]}"
+    assert fetch_code.fetch(env) == f"3 files of {server.url} at {env[GitVariable.COMMIT]}"
     assert files(env) == {"src/train.py", "src/lib/run.sh", "src/link"}
     assert (target / "src/train.py").read_text() == "print('of the commit')\n"
     assert os.access(target / "src/lib/run.sh", os.X_OK)
@@ -172,22 +172,22 @@ def test_the_files_of_the_commit_come_and_not_those_of_the_branch(
 
 
 def test_a_folder_of_the_repository_becomes_the_code(env: dict[str, str]) -> None:
-    fetch_code.fetch({**env, code_variables.PATH: "src/lib"})
+    fetch_code.fetch({**env, GitVariable.PATH: "src/lib"})
     assert files(env) == {"run.sh"}
     for path in ("src/nothing", "src/train.py", ".."):
         with pytest.raises(ConfigError, match=r"code\.git\.path: the commit \w{40} has no folder"):
-            fetch_code.fetch({**env, code_variables.PATH: path})
+            fetch_code.fetch({**env, GitVariable.PATH: path})
 
 
 def test_a_commit_that_is_not_there_is_named(server: Server, env: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=rf"code\.git\.revision: {server.url} has no commit {ABSENT}") as refused:
-        fetch_code.fetch({**env, code_variables.COMMIT: ABSENT})
+        fetch_code.fetch({**env, GitVariable.COMMIT: ABSENT})
     assert "push" in refused.value.fix
 
 
 def test_a_repository_that_is_not_there_is_named(server: Server, env: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="there is no repository"):
-        fetch_code.fetch({**env, code_variables.URL: server.url.replace("code", "mode")})
+        fetch_code.fetch({**env, GitVariable.URL: server.url.replace("code", "mode")})
 
 
 def test_credentials_open_what_is_closed(server: Server, env: dict[str, str], tmp_path: Path) -> None:
@@ -215,13 +215,13 @@ def test_a_server_that_does_not_answer_is_tried_again_and_the_pod_says_why(
     env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nobody = f"http://127.0.0.1:{free_ports(1)[0]}/code.git"
-    for name, value in {**env, code_variables.URL: nobody, "TFGPU_TERMINATION_LOG": str(tmp_path / "term")}.items():
+    for name, value in {**env, GitVariable.URL: nobody, "TFGPU_TERMINATION_LOG": str(tmp_path / "term")}.items():
         monkeypatch.setenv(name, value)
     assert fetch_code.main() == 163
     said = json.loads((tmp_path / "term").read_text())
     assert said["cause"] == "NotFetched"
     assert nobody in said["message"]
-    assert list(Path(env[code_variables.TARGET]).iterdir()) == []
+    assert list(Path(env[GitVariable.TARGET]).iterdir()) == []
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy"])
@@ -229,7 +229,7 @@ def test_the_proxy_of_the_pod_is_asked_whatever_its_letters(
     server: Server, env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     proxy = f"http://127.0.0.1:{server.server_address[1]}"
-    behind = {code_variables.URL: "http://git.invalid/code.git", "TFGPU_TERMINATION_LOG": str(tmp_path / "term")}
+    behind = {GitVariable.URL: "http://git.invalid/code.git", "TFGPU_TERMINATION_LOG": str(tmp_path / "term")}
     for name, value in {**env, **behind, variable: proxy}.items():
         monkeypatch.setenv(name, value)
     server.status = 407

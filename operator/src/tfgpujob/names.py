@@ -75,29 +75,11 @@ PORT_NAME: Final = "tensorflow"
 PORT: Final = 2222
 PROGRESS_PORT: Final = 8080
 """Port at which every replica of the bundled trainer answers GET /progress."""
-PROGRESS_TOKEN: Final = "TFGPU_PROGRESS_TOKEN"  # noqa: S105 (its name)
-"""Environment variable with the token that GET /progress requires, in the header below."""
 PROGRESS_TOKEN_HEADER: Final = "X-Tfgpu-Token"  # noqa: S105 (its name)
 SUPERVISE: Final = "tfgpu-supervise"
 """Prefix of the command of a user's own program whose pods recover in place. The trainer's package has it."""
-RECOVERY_RESIZE: Final = "TFGPU_RECOVERY_RESIZE"
-"""Environment variable: a gang's leader accepts another number of workers."""
-RECOVERY_LEAST: Final = "TFGPU_RECOVERY_LEAST"
-"""Environment variable: the fewest workers that continue when others have left."""
-RECOVERY_SPARES: Final = "TFGPU_RECOVERY_SPARES"
-"""Environment variable: how many of the worker pods are spares."""
-WORKERS_MIN: Final = "TFGPU_WORKERS_MIN"
-"""Environment variable of a chief whose workers join and leave: with how many it starts."""
-SHARED_PARTS: Final = "TFGPU_SHARED_PARTS"
-"""Environment variable of workers that predict, join and leave: each takes the next part that no other has."""
-RECOVERY_JOINS: Final = "TFGPU_RECOVERY_JOINS"
-"""Environment variable of a worker that joins a gang which is training."""
-REACHED_STEP: Final = "TFGPU_REACHED_STEP"
-"""Environment variable with the step that had been reached: steps up to it are repeated."""
 RECOVERY_PORT: Final = 8081
 """Port at which the chief's or first worker's pod coordinates a restart in place."""
-RECOVERY_TOKEN: Final = "TFGPU_RECOVERY_TOKEN"  # noqa: S105 (its name)
-"""Environment variable with a token that only the pods of one attempt share."""
 MAX_NAME_LENGTH: Final = 48
 MAX_LABEL_LENGTH: Final = 63
 """Of a DNS label, as a namespace's name is."""

@@ -12,7 +12,7 @@ from tests.harness.leaders import environment
 from tests.harness.promises.truth import Truth, attempt_of, replica
 from tests.harness.resources import Object
 
-from tfgpujob import names
+from tfgpujob_contract.variables import Variable
 
 
 def one_object_per_replica(change: Change, truth: Truth) -> Iterator[str]:
@@ -46,7 +46,7 @@ def rounds_do_not_mix(change: Change, truth: Truth) -> Iterator[str]:
     if job is None or known is None:
         return
     name, mine = change.object["metadata"]["name"], attempt_of(change.object)
-    if environment(change.object, names.RECOVERY_JOINS):
+    if environment(change.object, Variable.RECOVERY_JOINS):
         if int(replica(change.object)[2]) >= known:
             yield f"{name} knows {known} workers"
         return
@@ -57,13 +57,13 @@ def rounds_do_not_mix(change: Change, truth: Truth) -> Iterator[str]:
     if str(status["attempt"]) == mine[1] and known != planned:
         yield f"{name} knows {known} workers of {planned}"
     for other in truth.server.select("Pod", change.object["metadata"]["namespace"]):
-        if attempt_of(other) == mine and not environment(other, names.RECOVERY_JOINS) and _workers(other) != known:
+        if attempt_of(other) == mine and not environment(other, Variable.RECOVERY_JOINS) and _workers(other) != known:
             yield f"{name} and {other['metadata']['name']} know {known} and {_workers(other)} workers"
 
 
 def _workers(pod: Object) -> int | None:
     """How many a pod of a gang that may be resized knows; None for all others."""
-    return len(tf_config(pod)["cluster"]["worker"]) if environment(pod, names.RECOVERY_RESIZE) else None
+    return len(tf_config(pod)["cluster"]["worker"]) if environment(pod, Variable.RECOVERY_RESIZE) else None
 
 
 def _addresses(pod: Object) -> Mapping[tuple[str, str], str]:

@@ -11,6 +11,7 @@ from tests.harness.leaders import environment
 from tests.harness.resources import Object, controller
 
 from tfgpujob import names
+from tfgpujob_contract.variables import Variable
 
 OPERATOR = "operator"
 DELETES = ("delete", "delete by name")
@@ -176,7 +177,8 @@ class Truth:
         """What counts as one start: an attempt, or the pod of a replica that starts again on its own, as each does that
         is `lost` in a gang which waits for another."""
         job = self.job_of(pod)
-        alone = job is not None and (_restarts_alone(job) or (lost and bool(environment(pod, names.RECOVERY_RESIZE))))
+        resizes = bool(environment(pod, Variable.RECOVERY_RESIZE))
+        alone = job is not None and (_restarts_alone(job) or (lost and resizes))
         return str(pod["metadata"]["uid"]) if alone else attempt_of(pod)[1]
 
 

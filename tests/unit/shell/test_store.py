@@ -7,6 +7,7 @@ from tests.unit.shell.make import job, pod
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.shell.store import Key, Store
+from tfgpujob_contract.variables import Variable
 
 KEY = Key("ns", "train")
 
@@ -53,7 +54,7 @@ def test_what_is_known_already_is_not_looked_into(monkeypatch: pytest.MonkeyPatc
 
 def test_a_pod_of_another_uid_is_read_anew() -> None:
     def told(token: str) -> dict[str, Any]:
-        env = [{"name": names.PROGRESS_TOKEN, "value": token}]
+        env = [{"name": Variable.PROGRESS_TOKEN, "value": token}]
         return {"containers": [{"name": names.CONTAINER, "env": env}]}
 
     store = Store()

@@ -22,7 +22,7 @@ from dulwich.objects import S_ISGITLINK, Blob, Commit, ObjectID, Tree
 from dulwich.repo import Repo
 from urllib3.exceptions import HTTPError, MaxRetryError, SSLError
 
-from tfgpujob_trainer.contract.code_variables import COMMIT, CREDENTIALS, PATH, TARGET, URL
+from tfgpujob_contract.variables import GitVariable
 from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, NotFetchedError, Outcome, TrainerError, classify
 from tfgpujob_trainer.supervise.pod_end import write_termination_log
 
@@ -57,16 +57,16 @@ def fetch(env: Mapping[str, str]) -> str:
 
     Raises ConfigError for an error in the settings, NotFetchedError if another try may help.
     """
-    url, commit, target = env[URL], env[COMMIT], Path(env[TARGET])
+    url, commit, target = env[GitVariable.URL], env[GitVariable.COMMIT], Path(env[GitVariable.TARGET])
     for left in target.iterdir():  # the kubelet may run an init container again
         shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
     place = target / _REPOSITORY
     place.mkdir()
     try:
         with Repo.init_bare(str(place)) as repository:
-            _download(repository, url, commit, Path(env.get(CREDENTIALS) or "/none"))
+            _download(repository, url, commit, Path(env.get(GitVariable.CREDENTIALS) or "/none"))
             found = _Checkout(repository)
-            found.write(_folder(repository, commit, env.get(PATH) or ""), target)
+            found.write(_folder(repository, commit, env.get(GitVariable.PATH) or ""), target)
     finally:
         shutil.rmtree(place)
     notes = [f"{found.files} files of {url} at {commit}"]

@@ -18,6 +18,7 @@ from tfgpujob.client.server import Server
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.errors import MISSING, ApiError
 from tfgpujob_contract.limits import SHM_DIR
+from tfgpujob_contract.variables import Variable
 
 GPU: Final = "nvidia.com/gpu"
 LIFETIME_SECONDS: Final = 3600
@@ -45,7 +46,7 @@ def gpu_pod(namespace: str, image: str, gpus: int, node: str | None) -> Object:
         "name": names.CONTAINER,
         "image": image,
         "command": ["python", "-m", "tfgpujob_trainer.gpu_doctor"],
-        "env": [{"name": "TFGPU_GPUS", "value": str(gpus)}, {"name": "HOME", "value": _TMP}],
+        "env": [{"name": str(Variable.GPUS), "value": str(gpus)}, {"name": "HOME", "value": _TMP}],
         "resources": {"requests": {"cpu": "500m", "memory": "2Gi", GPU: gpus}, "limits": {"memory": "8Gi", GPU: gpus}},
         "securityContext": CONFINED,
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -14,6 +14,7 @@ from tfgpujob.api import JobSpec, gpus
 from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.units import counted
+from tfgpujob_contract.variables import Variable
 
 _NVIDIA = "nvidia.com/gpu"
 
@@ -31,7 +32,7 @@ class Devices:
         if mine:
             return {"CUDA_VISIBLE_DEVICES": ",".join(mine)}
         # A CPU build uses logical devices instead of the expected GPUs; a GPU build would look for real ones.
-        return {"CUDA_VISIBLE_DEVICES": "-1", **({} if is_cpu_build() else {"TFGPU_GPUS": "0"})}
+        return {"CUDA_VISIBLE_DEVICES": "-1", **({} if is_cpu_build() else {Variable.GPUS: "0"})}
 
 
 def share_out(spec: JobSpec, plan: Plan, visible: tuple[str, ...], *, cpu_build: bool = False) -> Devices:

@@ -19,6 +19,7 @@ from tfgpujob.local.folder import Folder
 from tfgpujob.local.ports import Ports
 from tfgpujob.local.process import Launch
 from tfgpujob.names import Role
+from tfgpujob_contract.variables import LocalVariable
 
 REQUIREMENTS: Final = ".requirements"
 """Folder beside those of the runs, in which installed packages are kept for all of them."""
@@ -57,11 +58,11 @@ def launch(pod: Object, here: Here) -> Launch:
         **_inherited(here),
         **_variables(container, here.ports),
         **here.devices.environment((role, index)),
-        "TFGPU_CODE_DIR": str(here.code),
-        "TFGPU_REQUIREMENTS_DIR": str(here.folder.path.parent / REQUIREMENTS),
-        "TFGPU_TERMINATION_LOG": str(termination_log),
+        LocalVariable.CODE_DIR: str(here.code),
+        LocalVariable.REQUIREMENTS_DIR: str(here.folder.path.parent / REQUIREMENTS),
+        LocalVariable.TERMINATION_LOG: str(termination_log),
         # The screen shows the progress, and several jobs on one machine would use the same port.
-        "TFGPU_PROGRESS_PORT": "0",
+        LocalVariable.PROGRESS_PORT: "0",
     }
     text = (metadata.get("annotations") or {}).get(names.ANNOTATION_TRAINER_CONFIG)
     command = _own_command(container, here, environment) if text is None else _trainer(container, replica, text, here)

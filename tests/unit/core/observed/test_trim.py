@@ -10,6 +10,7 @@ from tests.unit.core import make
 
 from tfgpujob import names
 from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod
+from tfgpujob_contract.variables import Variable
 
 OWNER = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "train", "uid": "job-uid", "controller": True}
 
@@ -196,7 +197,7 @@ def test_a_token_is_what_can_be_shown_in_a_header(value: str | None, token: str)
 
 
 def test_the_tokens_of_a_pod_are_read_once() -> None:
-    env = [{"name": names.PROGRESS_TOKEN, "value": "ab"}, {"name": names.RECOVERY_TOKEN, "value": "cd"}]
+    env = [{"name": Variable.PROGRESS_TOKEN, "value": "ab"}, {"name": Variable.RECOVERY_TOKEN, "value": "cd"}]
     body = pod(spec={"containers": [{"name": names.CONTAINER, "env": env}]})
     held = trim_pod(body)
     found = trim_pod({**body, "spec": {}}, held)

@@ -14,6 +14,7 @@ from tfgpujob import names
 from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.status.builder import timestamp
+from tfgpujob_contract.variables import Variable
 
 OTHERS = ["train-chief-0", "train-ps-0"]
 
@@ -182,27 +183,27 @@ def test_one_worker_of_a_rigid_job_becomes_elastic_with_the_next_start_of_the_jo
     assert "train-worker-1" not in world.pods, "its chief takes nobody in"
     world.suspend()
     world.suspend(on=False)
-    assert names.WORKERS_MIN in environment(world, "train-chief-0")
+    assert Variable.WORKERS_MIN in environment(world, "train-chief-0")
     assert "train-worker-2" in world.pods
 
 
 def test_the_chief_knows_that_workers_may_come_and_waits_for_none_of_them() -> None:
     world = training(run={"recovery": "InPlace"})
     told = environment(world, "train-chief-0")
-    assert told[names.WORKERS_MIN] == "1"
-    assert not {names.WORKERS_MIN, names.RECOVERY_RESIZE} & environment(world, "train-worker-0").keys()
+    assert told[Variable.WORKERS_MIN] == "1"
+    assert not {Variable.WORKERS_MIN, Variable.RECOVERY_RESIZE} & environment(world, "train-worker-0").keys()
     (gate,) = (c for c in world.pod("train-chief-0")["spec"]["initContainers"] if c["name"] == names.GATE_CONTAINER)
     peers = next(entry["value"] for entry in gate["env"] if entry["name"] == "TFGPU_GATE_PEERS")
     assert "ps-0" in peers and "worker" not in peers
     scale(world, 3)
     joins = environment(world, "train-worker-2")
-    assert names.RECOVERY_JOINS not in joins, "there is no gang whose round it waits for"
+    assert Variable.RECOVERY_JOINS not in joins, "there is no gang whose round it waits for"
     assert joins["TFGPU_RECOVERY_LEADER"] == environment(world, "train-worker-0")["TFGPU_RECOVERY_LEADER"]
 
 
 def test_a_rigid_job_is_told_nothing_and_refuses_the_edit() -> None:
     world = training(worker={})
-    assert names.WORKERS_MIN not in environment(world, "train-chief-0")
+    assert Variable.WORKERS_MIN not in environment(world, "train-chief-0")
     scale(world, 3)
     assert world.condition("Accepted") == "False/ImmutableFieldChanged"
     assert "train-worker-2" not in world.pods

@@ -20,9 +20,9 @@ from tests.unit.core.gangs import (
     workers,
 )
 
-from tfgpujob import names
 from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind, Refused
+from tfgpujob_contract.variables import Variable
 
 
 def test_a_job_starts_with_the_workers_that_there_is_room_for() -> None:
@@ -119,7 +119,7 @@ def test_it_takes_in_a_fourth_when_room_appears_beside_those_that_train() -> Non
     before = uids(world)
     world.passes(seconds=60)
     assert world.pods == workers(0, 1, 2, 3), "one more waits for a node"
-    assert environment(world, "train-worker-3")[names.RECOVERY_JOINS] == "1"
+    assert environment(world, "train-worker-3")[Variable.RECOVERY_JOINS] == "1"
     assert world.message("Running").startswith(
         f"3 of the 8 workers that replicas asks for train; train-worker-3: Unschedulable: {NO_ROOM}"
     )

@@ -26,8 +26,8 @@ from tests.unit.core.gangs import (
 )
 from tests.unit.core.simulator import World
 
-from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Kind, Snapshot
+from tfgpujob_contract.variables import Variable
 
 
 @pytest.mark.parametrize("gang", [elastic_gang, rigid_gang])
@@ -53,7 +53,7 @@ def test_only_the_pod_that_is_lost_is_created_anew(gang: Callable[[], World], ho
     )
     now = uids(world)
     assert [name for name in now if now[name] != before[name]] == [lost]
-    assert environment(world, lost)[names.RECOVERY_JOINS] == "1"
+    assert environment(world, lost)[Variable.RECOVERY_JOINS] == "1"
     world.ready(lost)
     world.advance(minutes=1)
     assert (world.phase, world.condition("Running"), world.status["ready"]) == ("Running", "True/AllReady", "3/3")
@@ -78,7 +78,7 @@ def test_a_chief_is_replaced_too_and_waits_for_no_address() -> None:
     now = uids(world)
     assert [name for name in now if now[name] != before[name]] == ["train-chief-0"]
     env = environment(world, "train-chief-0")
-    assert (env["TFGPU_REPLICA_RESTART"], env[names.RECOVERY_JOINS]) == ("1", "1")
+    assert (env["TFGPU_REPLICA_RESTART"], env[Variable.RECOVERY_JOINS]) == ("1", "1")
     assert "initContainers" not in world.pod("train-chief-0")["spec"]
     assert (world.phase, world.attempts(), world.status["disruptions"]) == ("Running", {"1"}, 1)
 
@@ -157,7 +157,7 @@ def test_if_no_node_is_found_for_it_the_job_goes_on_without_it() -> None:
     assert (world.pods, world.attempts(), cluster_sizes(world)) == (workers(0, 1), {"2"}, {2})
     assert (world.phase, world.condition("Running")) == ("Running", "True/Shrunk")
     assert "1 worker of 3 found no node within 30 s" in events(world, "Shrunk")[0]
-    assert environment(world, "train-worker-1").get(names.RECOVERY_JOINS) is None
+    assert environment(world, "train-worker-1").get(Variable.RECOVERY_JOINS) is None
 
 
 def test_a_pod_that_looks_for_room_does_not_take_the_place_of_the_lost_one() -> None:
@@ -188,7 +188,7 @@ def test_what_restarts_the_gang_all_the_same(lost: list[str], parts: dict[str, A
         world.objects.pop((Kind.POD, pod))
     world.settle()
     assert (world.attempts(), world.status["disruptions"]) == ({"2"}, 1)
-    assert all(names.RECOVERY_JOINS not in environment(world, name) for name in world.pods)
+    assert all(Variable.RECOVERY_JOINS not in environment(world, name) for name in world.pods)
 
 
 @pytest.mark.parametrize("code", [137, 160])
@@ -247,7 +247,7 @@ def test_before_the_gang_has_run_it_starts_again() -> None:
     world.settle()
     world.ready("train-worker-0")
     deleted(world, "train-worker-1")
-    assert names.RECOVERY_JOINS not in environment(world, "train-worker-1")
+    assert Variable.RECOVERY_JOINS not in environment(world, "train-worker-1")
 
 
 def test_once_one_has_finished_nobody_is_replaced() -> None:
@@ -263,7 +263,7 @@ def test_another_process_of_the_operator_goes_on_with_it() -> None:
     deleted(world, "train-worker-1")
     world.start()
     assert (world.pods, world.attempts()) == (workers(0, 1, 2), {"1"})
-    assert environment(world, "train-worker-1")[names.RECOVERY_JOINS] == "1"
+    assert environment(world, "train-worker-1")[Variable.RECOVERY_JOINS] == "1"
 
 
 def test_when_the_job_fails_nobody_waits_in_a_pod_that_is_kept() -> None:

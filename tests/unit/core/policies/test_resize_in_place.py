@@ -14,6 +14,7 @@ from tests.unit.core.simulator import World
 from tfgpujob import names
 from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Agreed, Kind, Refused, ResizeTo, Said, Silent
+from tfgpujob_contract.variables import Variable
 
 
 def test_a_gang_grows_beside_the_pods_that_it_has() -> None:
@@ -46,9 +47,9 @@ def test_who_joins_is_told_so_and_knows_all_others() -> None:
     scale(world, 4)
     world.leader_says(2, 4)
     old, new = (environment(world, name) for name in ("train-worker-1", "train-worker-3"))
-    assert (old[names.RECOVERY_RESIZE], old.get(names.RECOVERY_JOINS)) == ("1", None)
-    assert environment(world, "train-chief-0")[names.RECOVERY_RESIZE] == "1"
-    assert (new[names.RECOVERY_RESIZE], new[names.RECOVERY_JOINS]) == ("1", "1")
+    assert (old[Variable.RECOVERY_RESIZE], old.get(Variable.RECOVERY_JOINS)) == ("1", None)
+    assert environment(world, "train-chief-0")[Variable.RECOVERY_RESIZE] == "1"
+    assert (new[Variable.RECOVERY_RESIZE], new[Variable.RECOVERY_JOINS]) == ("1", "1")
     assert len(json.loads(new["TF_CONFIG"])["cluster"]["worker"]) == 4
     assert new["TFGPU_RECOVERY_LEADER"] == old["TFGPU_RECOVERY_LEADER"]
     (gate,) = (c for c in world.pod("train-worker-3")["spec"]["initContainers"] if c["name"] == names.GATE_CONTAINER)
@@ -86,7 +87,7 @@ def test_a_leader_that_can_not_leaves_it_to_a_checkpoint(said: Said, why: str) -
     assert (world.condition("Restarting"), world.attempts()) == ("True/Resized", {"2"})
     assert f"Not in place: {why}." in world.message("Restarting")
     assert (world.pods, "resize" in world.status["plan"]) == (workers(0, 1, 2), False)
-    assert names.RECOVERY_JOINS not in environment(world, "train-worker-2")
+    assert Variable.RECOVERY_JOINS not in environment(world, "train-worker-2")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_without_recovery_in_place_it_is_a_checkpoint_at_once(parts: dict[str, A
     world = resizable_gang(**parts)
     scale(world, 3)
     assert world.attempts() == {"2"}
-    assert names.RECOVERY_RESIZE not in environment(world, "train-worker-0")
+    assert Variable.RECOVERY_RESIZE not in environment(world, "train-worker-0")
 
 
 def test_a_gang_that_does_not_train_yet_begins_anew() -> None:
@@ -143,7 +144,7 @@ def test_one_that_fails_before_it_trains_is_replaced(code: int) -> None:
     world.advance(minutes=1)
     assert (world.attempts(), world.status["restarts"], world.phase) == ({"1"}, 0, "Running")
     assert uids(world)["train-worker-2"] != first
-    assert environment(world, "train-worker-2")[names.RECOVERY_JOINS] == "1"
+    assert environment(world, "train-worker-2")[Variable.RECOVERY_JOINS] == "1"
     world.ready("train-worker-2")
     world.leader_says(3, 3)
     assert (world.status["ready"], world.status["resizes"]) == ("3/3", 1)
@@ -220,7 +221,7 @@ def test_who_left_does_not_come_back() -> None:
     now = uids(world)
     assert (world.pods, world.status["ready"]) == (workers(0, 1, 2, 3), "4/4")
     assert {name for name in now if now[name] == before[name]} == {*workers(0, 1)}
-    assert environment(world, "train-worker-2")[names.RECOVERY_JOINS] == "1"
+    assert environment(world, "train-worker-2")[Variable.RECOVERY_JOINS] == "1"
 
 
 def test_with_a_pod_group_it_is_a_checkpoint() -> None:
@@ -286,7 +287,7 @@ def test_an_evaluator_is_no_part_of_it() -> None:
     world = resizable_gang(evaluator=1)
     scale(world, 3)
     world.leader_says(2, 3)
-    assert names.RECOVERY_RESIZE not in environment(world, "train-evaluator-0")
+    assert Variable.RECOVERY_RESIZE not in environment(world, "train-evaluator-0")
     world.leader_says(3, 3)
     assert world.pods == ["train-evaluator-0", *workers(0, 1, 2)]
     assert world.status["plan"]["counts"] == {"worker": 3, "evaluator": 1}
@@ -300,12 +301,12 @@ def test_a_program_of_ones_own_that_says_so_is_resized_as_the_trainer_is() -> No
     world.settle()
     world.ready()
     before = uids(world)
-    assert len({environment(world, pod)[names.PROGRESS_TOKEN] for pod in world.pods}) == 2
-    assert len({environment(world, pod)[names.RECOVERY_TOKEN] for pod in world.pods}) == 1
+    assert len({environment(world, pod)[Variable.PROGRESS_TOKEN] for pod in world.pods}) == 2
+    assert len({environment(world, pod)[Variable.RECOVERY_TOKEN] for pod in world.pods}) == 1
     scale(world, 3)
     world.leader_says(2, 3)
     world.ready("train-worker-2")
     world.leader_says(3, 3)
     assert before.items() <= uids(world).items()
     assert (world.status["attempt"], world.status["resizes"], world.status["ready"]) == (1, 1, "3/3")
-    assert environment(world, "train-worker-2")[names.RECOVERY_JOINS] == "1"
+    assert environment(world, "train-worker-2")[Variable.RECOVERY_JOINS] == "1"

@@ -11,11 +11,11 @@ from tests.unit.core import make
 from tests.unit.core.gangs import NO_ROOM, Room, environment, events, scale, uids, workers
 from tests.unit.core.simulator import World
 
-from tfgpujob import names
 from tfgpujob.api.run_policy import Gang
 from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.status.progress import progress_target
+from tfgpujob_contract.variables import Variable
 
 TRAINER = {
     "entrypoint": "digits",
@@ -46,7 +46,7 @@ def test_workers_join_beside_the_others_and_are_told_that_they_share_the_parts()
     before = uids(world)
     scale(world, 4)
     assert world.pods == workers(0, 1, 2, 3)
-    assert {environment(world, pod)[names.SHARED_PARTS] for pod in world.pods} == {"1"}
+    assert {environment(world, pod)[Variable.SHARED_PARTS] for pod in world.pods} == {"1"}
     assert world.message("Running") == "2 of 4 workers predict; to join: train-worker-2, train-worker-3."
     assert leader_request(world.snapshot()) is None, "nobody leads them"
     world.ready("train-worker-3")
@@ -109,7 +109,7 @@ def test_a_worker_that_has_only_just_come_may_be_the_one_that_finds_all_done() -
 
 def test_a_rigid_job_ends_with_its_last_worker_and_is_told_nothing() -> None:
     world = predicting(2, worker={})
-    assert names.SHARED_PARTS not in environment(world, "train-worker-0")
+    assert Variable.SHARED_PARTS not in environment(world, "train-worker-0")
     assert "sharesParts" not in world.status["plan"]
     world.exits("train-worker-1", 0)
     world.advance(minutes=5)

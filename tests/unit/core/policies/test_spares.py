@@ -11,10 +11,10 @@ from tests.unit.core import make
 from tests.unit.core.gangs import deleted, environment, events, uids, workers
 from tests.unit.core.simulator import World
 
-from tfgpujob import names
 from tfgpujob.api import Gang
 from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob_contract.variables import Variable
 
 
 def job(spares: int = 1, **parts: Any) -> dict[str, Any]:
@@ -63,10 +63,11 @@ def test_a_spare_is_a_pod_more_that_joins_and_is_waited_for_by_nobody() -> None:
     assert world.message("Running") == "All 2 required replicas are ready. Spare: train-worker-2."
     assert world.status["replicaStatuses"]["worker"]["desired"] == 3
     member, spare = (environment(world, name) for name in ("train-worker-1", "train-worker-2"))
-    assert names.RECOVERY_JOINS not in member
-    assert spare[names.RECOVERY_JOINS] == "1"
+    assert Variable.RECOVERY_JOINS not in member
+    assert spare[Variable.RECOVERY_JOINS] == "1"
     for env in (member, spare):
-        assert (env[names.RECOVERY_SPARES], env[names.RECOVERY_LEAST], env[names.RECOVERY_RESIZE]) == ("1", "2", "1")
+        told = [env[one] for one in (Variable.RECOVERY_SPARES, Variable.RECOVERY_LEAST, Variable.RECOVERY_RESIZE)]
+        assert told == ["1", "2", "1"]
     sizes = [len(json.loads(env["TF_CONFIG"])["cluster"]["worker"]) for env in (member, spare)]
     assert sizes == [2, 3]
 
@@ -103,7 +104,7 @@ def test_it_takes_the_place_of_whoever_is_lost(how: str) -> None:
         deleted(world, "train-worker-1")
     now = uids(world)
     assert [name for name in workers(0, 1, 2) if now[name] != before[name]] == ["train-worker-1"]
-    assert environment(world, "train-worker-1")[names.RECOVERY_JOINS] == "1"
+    assert environment(world, "train-worker-1")[Variable.RECOVERY_JOINS] == "1"
     world.ready("train-worker-1")
     says(world, 1)
     world.advance(minutes=1)
@@ -154,7 +155,7 @@ def test_a_spare_that_is_lost_or_fails_costs_nothing() -> None:
     world.advance(minutes=1)
     assert (world.phase, world.condition("Running"), plan(world)) == ("Running", "True/AllReady", (2, 1, [2]))
     assert (world.status.get("disruptions", 0), world.status["restarts"], world.attempts()) == (0, 0, {"1"})
-    assert environment(world, "train-worker-2")[names.RECOVERY_JOINS] == "1"
+    assert environment(world, "train-worker-2")[Variable.RECOVERY_JOINS] == "1"
 
 
 def test_more_losses_than_spares_are_waited_for() -> None:
@@ -165,7 +166,7 @@ def test_more_losses_than_spares_are_waited_for() -> None:
     assert world.pods == workers(0, 1), "the next spare takes no room that this one needs"
     world.ready("train-worker-1")
     assert (world.phase, world.pods) == ("Running", workers(0, 1, 2))
-    assert environment(world, "train-worker-2")[names.RECOVERY_JOINS] == "1"
+    assert environment(world, "train-worker-2")[Variable.RECOVERY_JOINS] == "1"
     world.ready("train-worker-2")
     says(world, 2)
     assert (world.phase, world.attempts(), plan(world)) == ("Running", {"1"}, (2, 1, [2]))
@@ -192,7 +193,7 @@ def test_the_leader_is_replaced_and_the_spare_stays_spare() -> None:
     world.ready()
     says(world, 1)
     assert (world.attempts(), world.pods, plan(world)) == ({"1"}, workers(0, 1, 2), (2, 1, [1]))
-    assert environment(world, "train-worker-0")[names.RECOVERY_JOINS] == "1"
+    assert environment(world, "train-worker-0")[Variable.RECOVERY_JOINS] == "1"
 
 
 def test_a_next_attempt_has_the_last_as_spares() -> None:
@@ -202,7 +203,7 @@ def test_a_next_attempt_has_the_last_as_spares() -> None:
     world.exits("train-worker-0", 137)
     world.advance(minutes=1)
     assert (world.attempts(), world.pods, plan(world)) == ({"2"}, workers(0, 1), (2, 1, [2]))
-    assert names.RECOVERY_JOINS not in environment(world, "train-worker-1")
+    assert Variable.RECOVERY_JOINS not in environment(world, "train-worker-1")
 
 
 def test_a_failure_of_a_program_is_no_loss() -> None:

@@ -20,9 +20,9 @@ from tests.unit.core.gangs import (
 )
 from tests.unit.core.simulator import World
 
-from tfgpujob import names
 from tfgpujob.core.membership.leader import leader_request
 from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob_contract.variables import Variable
 
 
 def says(world: World, *absent: int) -> None:
@@ -169,7 +169,7 @@ def test_a_failure_of_those_that_train_restarts_all() -> None:
     world.advance(minutes=1)
     assert (world.attempts(), world.status["restarts"], world.pods) == ({"2"}, 1, workers(0, 1, 2, 3))
     assert "absent" not in world.status["plan"]
-    assert names.RECOVERY_JOINS not in environment(world, "train-worker-1")
+    assert Variable.RECOVERY_JOINS not in environment(world, "train-worker-1")
 
 
 def test_the_job_succeeds_without_it_and_nobody_looks_for_a_node_then() -> None:
@@ -229,9 +229,10 @@ def test_with_fewer_than_it_asked_for_it_looks_for_no_more_room_meanwhile() -> N
 
 def test_what_says_how_few_train_on() -> None:
     world = elastic_gang(chief=1, least=2)
-    assert [environment(world, pod)[names.RECOVERY_LEAST] for pod in ("train-chief-0", "train-worker-1")] == ["2", "2"]
+    for pod in ("train-chief-0", "train-worker-1"):
+        assert environment(world, pod)[Variable.RECOVERY_LEAST] == "2"
     for world in (rigid_gang(), elastic_gang(run={"restartScope": "Gang"}), elastic_gang(run={"recovery": "Pods"})):
-        assert names.RECOVERY_LEAST not in environment(world, "train-worker-0")
+        assert Variable.RECOVERY_LEAST not in environment(world, "train-worker-0")
 
 
 def test_workers_that_the_gang_does_not_have_are_not_missed() -> None:

@@ -11,12 +11,12 @@ import pytest
 from tests.unit.core import make
 from tests.unit.core.status.story import CHIEF, Story
 
-from tfgpujob import names
 from tfgpujob.core.observed.progress_report import MAX_MILLISECONDS, parse
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.core.status import goodput, goodput_account
 from tfgpujob.core.status.builder import moment
+from tfgpujob_contract.variables import Variable
 
 
 def test_a_run_is_told_from_its_first_second_to_its_last() -> None:
@@ -72,7 +72,7 @@ def test_a_kill_and_what_follows_it() -> None:
     assert story.pods == [CHIEF]
     backoff = int((due - make.START).total_seconds()) - 122
     env = {v["name"]: v.get("value") for v in story.pod(CHIEF)["spec"]["containers"][0]["env"]}
-    assert env[names.REACHED_STEP] == "44", "the steps up to it are done again"
+    assert env[Variable.REACHED_STEP] == "44", "the steps up to it are done again"
     queued = int((story.now - due).total_seconds())
     story.starts(pulling=2)
     story.works("recomputing", 8)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tfgpujob_contract.trainer_config import TrainerConfig
+from tfgpujob_contract.variables import Variable
 from tfgpujob_trainer.advise import run_log
 from tfgpujob_trainer.advise.scaling import Network
 from tfgpujob_trainer.contract.strategies import CUSTOM, MULTI_WORKER_MIRRORED
@@ -83,15 +84,16 @@ def measure(options: argparse.Namespace, settings: TrainerConfig, count: int, fo
 
 def _pod(settings: TrainerConfig, count: int) -> dict[str, str]:
     """The environment of a pod with one GPU and `count` processes on it."""
-    pod = {"TFGPU_GPUS": "1", "TFGPU_PROCESSES_PER_GPU": str(count), "TFGPU_GPU_MEMORY_GROWTH": "true"}
+    shared: dict[str, str] = {Variable.GPUS: "1", Variable.PROCESSES_PER_GPU: str(count)}
+    pod = {**shared, Variable.GPU_MEMORY_GROWTH: "true"}
     if settings.mode == "predict":
-        return {**pod, "TFGPU_STRATEGY": CUSTOM, "TFGPU_REPLICAS": "1"}
+        return {**pod, Variable.STRATEGY: CUSTOM, Variable.REPLICAS: "1"}
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
         one.close()
     cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
-    return {**pod, "TFGPU_STRATEGY": MULTI_WORKER_MIRRORED, "TF_CONFIG": json.dumps(cluster)}
+    return {**pod, Variable.STRATEGY: MULTI_WORKER_MIRRORED, "TF_CONFIG": json.dumps(cluster)}
 
 
 def _memory_until_the_end(run: subprocess.Popen[bytes]) -> Iterator[int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract.variables import LocalVariable, Variable
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.strategies import CUSTOM, ONE_DEVICE, STRATEGIES, Traits, strategy_of, traits
 from tfgpujob_trainer.contract.text import did_you_mean
@@ -18,7 +19,6 @@ from tfgpujob_trainer.contract.text import did_you_mean
 CODE_DIRECTORY = Path("/code")
 """Folder of the code in a pod; a local run uses another one."""
 _BACKEND = "tensorflow"
-_PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
 ROUND = "TFGPU_ROUND"
 IN_PLACE_RESTARTS = "TFGPU_IN_PLACE_RESTARTS"
 WITHOUT = "TFGPU_WITHOUT"
@@ -160,16 +160,16 @@ def read(env: Mapping[str, str]) -> Environment:
     if (backend := env.get("KERAS_BACKEND") or _BACKEND) != _BACKEND:
         raise ConfigError(f"KERAS_BACKEND is {backend}", f"remove it: the trainer computes with {_BACKEND}")
     cluster, role, index = _tf_config(env.get("TF_CONFIG", ""))
-    role = env.get("TFGPU_REPLICA_TYPE") or role
-    strategy = env.get("TFGPU_STRATEGY") or (strategy_of(has_servers="ps" in cluster) if cluster else ONE_DEVICE)
+    role = env.get(Variable.REPLICA_TYPE) or role
+    strategy = env.get(Variable.STRATEGY) or (strategy_of(has_servers="ps" in cluster) if cluster else ONE_DEVICE)
     if role == "evaluator":
         # An evaluator is not in the training cluster: it has only its own devices.
         alone = strategy in STRATEGIES and not traits(strategy).clustered
         cluster, strategy = {}, strategy if alone else ONE_DEVICE
-    replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
+    replicas = _integer(env, Variable.REPLICAS, None, 1)
     if strategy != CUSTOM or replicas is None:  # only mode predict runs under Custom, and its replicas are set
         _check_strategy(strategy, clustered=bool(cluster))
-    growth, limit = env.get("TFGPU_GPU_MEMORY_GROWTH", ""), _integer(env, "TFGPU_GPU_MEMORY_LIMIT_MIB", None, 1)
+    growth, limit = env.get(Variable.GPU_MEMORY_GROWTH, ""), _integer(env, Variable.GPU_MEMORY_LIMIT_MIB, None, 1)
     if growth.lower() == "true" and limit is not None:
         raise ConfigError(
             "TFGPU_GPU_MEMORY_GROWTH is true and TFGPU_GPU_MEMORY_LIMIT_MIB is set",
@@ -179,17 +179,17 @@ def read(env: Mapping[str, str]) -> Environment:
     peers = () if asynchronous else tuple(a for task in ("chief", "worker") for a in cluster.get(task, []))
     return Environment(
         strategy=strategy,
-        job=env.get("TFGPU_JOB", "local"),
-        namespace=env.get("TFGPU_NAMESPACE", ""),
-        job_uid=env.get("TFGPU_JOB_UID", ""),
+        job=env.get(Variable.JOB, "local"),
+        namespace=env.get(Variable.NAMESPACE, ""),
+        job_uid=env.get(Variable.JOB_UID, ""),
         role=role,
-        index=_integer(env, "TFGPU_REPLICA_INDEX", index, 0) or 0,
-        attempt=_integer(env, "TFGPU_ATTEMPT", 1, 1) or 1,
-        replica_restart=_integer(env, "TFGPU_REPLICA_RESTART", 0, 0) or 0,
+        index=_integer(env, Variable.REPLICA_INDEX, index, 0) or 0,
+        attempt=_integer(env, Variable.ATTEMPT, 1, 1) or 1,
+        replica_restart=_integer(env, Variable.REPLICA_RESTART, 0, 0) or 0,
         replicas=replicas or 1,
-        shared_parts=env.get("TFGPU_SHARED_PARTS") == "1",
-        gpus=_integer(env, "TFGPU_GPUS", None, 0),
-        processes_per_gpu=_integer(env, _PROCESSES_PER_GPU, 1, 1) or 1,
+        shared_parts=env.get(Variable.SHARED_PARTS) == "1",
+        gpus=_integer(env, Variable.GPUS, None, 0),
+        processes_per_gpu=_integer(env, Variable.PROCESSES_PER_GPU, 1, 1) or 1,
         memory_growth=growth.lower() != "false" and limit is None,
         memory_limit_mib=limit,
         peers=peers,
@@ -197,36 +197,36 @@ def read(env: Mapping[str, str]) -> Environment:
         workers=tuple(cluster.get("worker", [])) if asynchronous else (),
         servers=tuple(cluster.get("ps", [])) if asynchronous else (),
         chief_addresses=tuple(cluster.get("chief", [])) if asynchronous else (),
-        least_workers=_integer(env, "TFGPU_WORKERS_MIN", None, 1) if asynchronous and role == "chief" else None,
-        code_directory=Path(env.get("TFGPU_CODE_DIR", CODE_DIRECTORY)),
-        progress_port=_integer(env, "TFGPU_PROGRESS_PORT", 8080 if env.get("TFGPU_JOB_UID") else 0, 0) or 0,
-        progress_token=env.get("TFGPU_PROGRESS_TOKEN", ""),
+        least_workers=_integer(env, Variable.WORKERS_MIN, None, 1) if asynchronous and role == "chief" else None,
+        code_directory=Path(env.get(LocalVariable.CODE_DIR, CODE_DIRECTORY)),
+        progress_port=_integer(env, LocalVariable.PROGRESS_PORT, 8080 if env.get(Variable.JOB_UID) else 0, 0) or 0,
+        progress_token=env.get(Variable.PROGRESS_TOKEN, ""),
         recovery=_recovery(env, peers=len(peers), serves=asynchronous and role != "chief", asynchronous=asynchronous),
-        joins=env.get("TFGPU_RECOVERY_JOINS") == "1",
+        joins=env.get(Variable.RECOVERY_JOINS) == "1",
         round=_integer(env, ROUND, 0, 0) or 0,
         in_place_restarts=_integer(env, IN_PLACE_RESTARTS, 0, 0) or 0,
         without=tuple(int(index) for index in env.get(WITHOUT, "").split(",") if index),
-        reached_step=_integer(env, "TFGPU_REACHED_STEP", 0, 0) or 0,
+        reached_step=_integer(env, Variable.REACHED_STEP, 0, 0) or 0,
     )
 
 
 def _recovery(env: Mapping[str, str], *, peers: int, asynchronous: bool, serves: bool) -> Recovery | None:
-    if env.get("TFGPU_RECOVERY", "Pods") == "Pods":
+    if env.get(Variable.RECOVERY, "Pods") == "Pods":
         return None
-    if env["TFGPU_RECOVERY"] != "InPlace":
+    if env[Variable.RECOVERY] != "InPlace":
         raise ConfigError(f"TFGPU_RECOVERY is {env['TFGPU_RECOVERY']!r}", "known: InPlace, Pods")
-    budget = _integer(env, "TFGPU_RECOVERY_BUDGET", 6, 0) or 0
-    resizable = env.get("TFGPU_RECOVERY_RESIZE") == "1"
+    budget = _integer(env, Variable.RECOVERY_BUDGET, 6, 0) or 0
+    resizable = env.get(Variable.RECOVERY_RESIZE) == "1"
     if peers <= (0 if resizable else 1) and not asynchronous:
         return Recovery(budget=budget)
-    host, _, port = env.get("TFGPU_RECOVERY_LEADER", "").rpartition(":")
-    token = env.get("TFGPU_RECOVERY_TOKEN", "")
+    host, _, port = env.get(Variable.RECOVERY_LEADER, "").rpartition(":")
+    token = env.get(Variable.RECOVERY_TOKEN, "")
     if not (host and port.isdigit() and token):
         # Without a leader the pods can't agree, and each failure ends the pod; a chief needs no leader.
         return Recovery(budget=budget) if asynchronous and not serves else None
-    least = _integer(env, "TFGPU_RECOVERY_LEAST", None, 1)
+    least = _integer(env, Variable.RECOVERY_LEAST, None, 1)
     # Without them a round must know how many are enough.
-    spares = (_integer(env, "TFGPU_RECOVERY_SPARES", 0, 0) or 0) if resizable and least is not None else 0
+    spares = (_integer(env, Variable.RECOVERY_SPARES, 0, 0) or 0) if resizable and least is not None else 0
     return Recovery(
         budget=budget, leader=(host, int(port)), token=token, resizable=resizable, least=least, spares=spares
     )
@@ -238,33 +238,34 @@ def processes(env: Mapping[str, str]) -> list[dict[str, str]]:
     With `TFGPU_PROCESSES_PER_GPU`, P = GPUs × processes: process k is task i·P + k, where i is the pod's own index, and
     sees one GPU. Raises ConfigError naming the variable.
     """
-    each = _integer(env, _PROCESSES_PER_GPU, None, 1)
-    count = (_integer(env, "TFGPU_GPUS", 1, 0) or 0) * each if each else 1
+    each = _integer(env, Variable.PROCESSES_PER_GPU, None, 1)
+    count = (_integer(env, Variable.GPUS, 1, 0) or 0) * each if each else 1
     if each and not count:
         raise ConfigError(
-            f"{_PROCESSES_PER_GPU} is {each}, and there is no GPU", "remove spec.gpu.processesPerGpu to run here"
+            f"{Variable.PROCESSES_PER_GPU} is {each}, and there is no GPU",
+            "remove spec.gpu.processesPerGpu to run here",
         )
     if count <= 1:
         return [dict(env)]
     read(env)  # checks TF_CONFIG
     visible = env["CUDA_VISIBLE_DEVICES"].split(",") if "CUDA_VISIBLE_DEVICES" in env else None
-    first = (_integer(env, "TFGPU_REPLICA_INDEX", 0, 0) or 0) * count
-    replicas = _integer(env, "TFGPU_REPLICAS", None, 1)
+    first = (_integer(env, Variable.REPLICA_INDEX, 0, 0) or 0) * count
+    replicas = _integer(env, Variable.REPLICAS, None, 1)
     found = []
     for k in range(count):
         gpu = k // (each or 1)
         own = {
-            "TFGPU_GPUS": "1",
-            "TFGPU_REPLICA_INDEX": str(first + k),
+            Variable.GPUS: "1",
+            Variable.REPLICA_INDEX: str(first + k),
             "CUDA_VISIBLE_DEVICES": str(gpu) if visible is None else ",".join(visible[gpu : gpu + 1]),
         }
         if env.get("TF_CONFIG"):
             config = json.loads(env["TF_CONFIG"])
             own["TF_CONFIG"] = json.dumps({**config, "task": {**config["task"], "index": first + k}})
         if replicas is not None:
-            own["TFGPU_REPLICAS"] = str(replicas * count)
+            own[Variable.REPLICAS] = str(replicas * count)
         if k:
-            own["TFGPU_PROGRESS_PORT"] = "0"
+            own[LocalVariable.PROGRESS_PORT] = "0"
         found.append({**env, **own})
     return found
 

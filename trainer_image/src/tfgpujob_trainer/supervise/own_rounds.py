@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from tfgpujob_contract.variables import LocalVariable
 from tfgpujob_trainer.contract import environment, own_program
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import Outcome
@@ -38,7 +39,7 @@ def run_in_rounds(
                 environment.ROUND: str(now.round),
                 **own,
                 own_program.ROUND_FOLDER: str(folder),
-                "TFGPU_PROGRESS_PORT": "0",
+                LocalVariable.PROGRESS_PORT: "0",
             }
             status.beat()
             status.update(phase=STARTING, inPlaceRestarts=now.restarts)

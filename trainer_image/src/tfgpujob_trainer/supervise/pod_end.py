@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfgpujob_contract.variables import LocalVariable
 from tfgpujob_trainer.contract.exits import ExitCode, Outcome, termination_log
 
 
@@ -22,8 +23,8 @@ def write_termination_log(outcome: Outcome, last_lines: Sequence[str]) -> None:
     """Write the explanation where Kubernetes reads it. Outside a pod that file does not exist, and nothing is
     written.
     """
-    path = Path(os.environ.get("TFGPU_TERMINATION_LOG", "/dev/termination-log"))
-    if "TFGPU_TERMINATION_LOG" not in os.environ and not path.exists():
+    path = Path(os.environ.get(LocalVariable.TERMINATION_LOG, "/dev/termination-log"))
+    if LocalVariable.TERMINATION_LOG not in os.environ and not path.exists():
         return
     try:
         path.write_text(termination_log(outcome, last_lines))

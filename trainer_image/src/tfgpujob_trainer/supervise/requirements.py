@@ -30,11 +30,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tfgpujob_contract.trainer_config import TrainerConfig
+from tfgpujob_contract.variables import LocalVariable
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, NotFetchedError, StoppedError, TrainerError
 from tfgpujob_trainer.reporting.log import say
 
-DIRECTORY: Final = "TFGPU_REQUIREMENTS_DIR"
 """Environment: where the folders are kept, instead of requirements/ in the output directory."""
 _FILES: Final = ("-r", "--requirement", "-c", "--constraint")
 _FOLDERS: Final = ("-f", "--find-links")
@@ -45,7 +45,7 @@ _NO_SOURCE: Final = re.compile(r"^(build|runs)/|(^|/)\.|\.egg-info/")
 _TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")
 """Packages with the same modules: one of them is installed, and provides the other."""
 _HELD: Final = (*_TENSORFLOW, "keras", "tensorboard", "tfgpujob-trainer")
-_MODULES: Final = ("tensorflow", "keras", "numpy", "tfgpujob_trainer")
+_MODULES: Final = ("tensorflow", "keras", "numpy", "tfgpujob_trainer", "tfgpujob_contract")
 _UNREACHABLE: Final = (
     "Retrying (Retry(",
     "Max retries exceeded",
@@ -64,7 +64,7 @@ def prepare(settings: TrainerConfig, env: Environment, variables: Mapping[str, s
     """
     if not settings.requirements:
         return None
-    code, directory = env.code_directory, variables.get(DIRECTORY)
+    code, directory = env.code_directory, variables.get(LocalVariable.REQUIREMENTS_DIR)
     root = Path(directory) if directory else Path(settings.output.directory) / "requirements"
     folder = root / _key(settings.requirements, code)
     if folder.is_dir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tfgpujob_contract.variables import Variable
 from tfgpujob_trainer.contract import environment
 from tfgpujob_trainer.contract.resize import resized, tasks
 from tfgpujob_trainer.supervise.commands import Start
@@ -20,5 +21,5 @@ def in_round(own: Mapping[str, str], now: Start, processes: int, restarts: int |
         told["TF_CONFIG"] = resized(own["TF_CONFIG"], now.workers, processes, now.without)
         told[environment.WITHOUT] = ",".join(str(task) for task in tasks(now.without, processes))
         # TF_CONFIG's index no longer identifies the pod.
-        told["TFGPU_REPLICA_INDEX"] = str(environment.read(own).index)
+        told[Variable.REPLICA_INDEX] = str(environment.read(own).index)
     return told

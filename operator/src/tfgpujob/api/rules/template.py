@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from tfgpujob import names
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.pod_schema import against_schema
 from tfgpujob.api.rules.gpu import processes
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule
 from tfgpujob.api.template import PodTemplate, items, part
 from tfgpujob.names import CONTAINER, GROUP, PORT, port_name
+from tfgpujob_contract.variables import Variable
 
 _PREFIX = f"{GROUP}/"
 _RESERVED = "tfgpu-"
@@ -19,36 +19,7 @@ _OURS = "is set by the operator"
 _NO_RESTART = "pods and containers of a job are never restarted in place"
 _FOUND_BY_IT = "remove it: the other replicas find the pod by it"
 _NAMES = "remove it: pods are named <job>-<role>-<index>"
-OWN_ENV = frozenset(
-    {
-        "TF_CONFIG",
-        "TFGPU_STRATEGY",
-        "TFGPU_JOB",
-        "TFGPU_NAMESPACE",
-        "TFGPU_JOB_UID",
-        "TFGPU_REPLICA_TYPE",
-        "TFGPU_REPLICA_INDEX",
-        "TFGPU_REPLICAS",
-        names.SHARED_PARTS,
-        "TFGPU_ATTEMPT",
-        "TFGPU_REPLICA_RESTART",
-        "TFGPU_GPUS",
-        "TFGPU_PROCESSES_PER_GPU",
-        "TFGPU_GPU_MEMORY_GROWTH",
-        "TFGPU_GPU_MEMORY_LIMIT_MIB",
-        names.PROGRESS_TOKEN,
-        names.REACHED_STEP,
-        names.WORKERS_MIN,
-        "TFGPU_RECOVERY",
-        "TFGPU_RECOVERY_BUDGET",
-        "TFGPU_RECOVERY_LEADER",
-        names.RECOVERY_TOKEN,
-        names.RECOVERY_RESIZE,
-        names.RECOVERY_LEAST,
-        names.RECOVERY_SPARES,
-        names.RECOVERY_JOINS,
-    }
-)
+OWN_ENV = frozenset({"TF_CONFIG", *Variable})
 """Variables that the operator sets on the training container."""
 
 TemplateCheck = Callable[[PodTemplate, str], Iterator[Invalid]]

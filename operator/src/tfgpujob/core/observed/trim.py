@@ -17,6 +17,7 @@ from tfgpujob.api.limits import too_large
 from tfgpujob.core.observed.packed import PACKED, packed
 from tfgpujob.core.observed.snapshot import Dependent, Object, Pod, Termination, Workload
 from tfgpujob.core.observed.waiting import names_what_lacks
+from tfgpujob_contract.variables import Variable
 
 _EMPTY: Mapping[str, Any] = {}
 
@@ -131,8 +132,8 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         termination=_termination(_fetch(inits), is_init=True) or _termination(container) or _of_another(spec, status),
         gave_up_at_gate=_gave_up_at_gate(gate_end),
         ip=status.get("podIP") or "",
-        progress_token=_token(spec, names.PROGRESS_TOKEN) if held is None else held.progress_token,
-        recovery_token=_token(spec, names.RECOVERY_TOKEN) if held is None else held.recovery_token,
+        progress_token=_token(spec, Variable.PROGRESS_TOKEN) if held is None else held.progress_token,
+        recovery_token=_token(spec, Variable.RECOVERY_TOKEN) if held is None else held.recovery_token,
         started_at=_time(status.get("startTime")),
         unhealthy_device=_text(_unhealthy(container)),
         ended_at=_time(_ended_at(metadata, status, conditions)),

@@ -12,6 +12,7 @@ from tfgpujob.api.strategies import Cluster, Work
 from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.pods.tf_config import Address
 from tfgpujob.names import Role
+from tfgpujob_contract.variables import Variable
 
 
 def recovers_in_place(spec: JobSpec, role: Role, replica_spec: ReplicaSpec) -> bool:
@@ -100,12 +101,12 @@ def environment(
     least = plan.counts[Role.WORKER] if plan.members.spares else spec.replica_specs.least_workers
     may_be_fewer = changes and replaces_lost_pods(spec, plan) and (spec.elastic or plan.members.spares > 0)
     return {
-        "TFGPU_RECOVERY": str(Recovery.IN_PLACE),
-        "TFGPU_RECOVERY_BUDGET": str(max(0, budget)),
-        "TFGPU_RECOVERY_LEADER": f"{address.host(*plan.members.chief)}:{names.RECOVERY_PORT}" if gang else None,
-        names.RECOVERY_TOKEN: (token or None) if gang else None,
-        names.RECOVERY_RESIZE: "1" if changes else None,
-        names.RECOVERY_LEAST: str(least) if may_be_fewer else None,
-        names.RECOVERY_SPARES: str(plan.members.spares) if may_be_fewer and plan.members.spares else None,
-        names.RECOVERY_JOINS: "1" if joins else None,
+        Variable.RECOVERY: str(Recovery.IN_PLACE),
+        Variable.RECOVERY_BUDGET: str(max(0, budget)),
+        Variable.RECOVERY_LEADER: f"{address.host(*plan.members.chief)}:{names.RECOVERY_PORT}" if gang else None,
+        Variable.RECOVERY_TOKEN: (token or None) if gang else None,
+        Variable.RECOVERY_RESIZE: "1" if changes else None,
+        Variable.RECOVERY_LEAST: str(least) if may_be_fewer else None,
+        Variable.RECOVERY_SPARES: str(plan.members.spares) if may_be_fewer and plan.members.spares else None,
+        Variable.RECOVERY_JOINS: "1" if joins else None,
     }

@@ -24,6 +24,7 @@ from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
 from tfgpujob.core.pods.topology import add_topology
 from tfgpujob.names import Role
 from tfgpujob_contract.limits import SHM_DIR
+from tfgpujob_contract.variables import Variable
 
 _COPIED_LEVELS: Final = {"containers": 3, "initContainers": 2, "affinity": 2}
 """Levels to copy of a field of a pod's spec: as deep as anything is added. Other fields: the first level."""
@@ -156,26 +157,26 @@ def _environment(
     growth = limit is None if spec.gpu.memory.growth is None else spec.gpu.memory.growth
     values = {
         "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, cluster, address, replica.role, replica.index),
-        "TFGPU_STRATEGY": str(spec.strategy),
-        "TFGPU_JOB": job_metadata["name"],
-        "TFGPU_NAMESPACE": job_metadata["namespace"],
-        "TFGPU_JOB_UID": job_metadata["uid"],
-        "TFGPU_REPLICA_TYPE": str(replica.role),
-        "TFGPU_REPLICA_INDEX": str(replica.index),
-        "TFGPU_REPLICAS": str(plan.counts[replica.role]) if spec.predicts else None,
-        names.SHARED_PARTS: "1" if plan.members.shares_parts else None,
-        "TFGPU_ATTEMPT": str(replica.attempt),
-        "TFGPU_REPLICA_RESTART": str(replica.restart),
-        "TFGPU_GPUS": str(gpus(spec, replica.role, replica_spec)),
-        "TFGPU_PROCESSES_PER_GPU": str(spec.gpu.processes_per_gpu) if len(plan.ports[replica.role]) > 1 else None,
-        "TFGPU_GPU_MEMORY_GROWTH": "true" if growth else "false",
-        "TFGPU_GPU_MEMORY_LIMIT_MIB": None if limit is None else str(limit),
-        names.PROGRESS_TOKEN: replica.progress_token or None,
-        names.REACHED_STEP: str(replica.reached_step) if spec.trainer is not None and replica.reached_step else None,
+        Variable.STRATEGY: str(spec.strategy),
+        Variable.JOB: job_metadata["name"],
+        Variable.NAMESPACE: job_metadata["namespace"],
+        Variable.JOB_UID: job_metadata["uid"],
+        Variable.REPLICA_TYPE: str(replica.role),
+        Variable.REPLICA_INDEX: str(replica.index),
+        Variable.REPLICAS: str(plan.counts[replica.role]) if spec.predicts else None,
+        Variable.SHARED_PARTS: "1" if plan.members.shares_parts else None,
+        Variable.ATTEMPT: str(replica.attempt),
+        Variable.REPLICA_RESTART: str(replica.restart),
+        Variable.GPUS: str(gpus(spec, replica.role, replica_spec)),
+        Variable.PROCESSES_PER_GPU: str(spec.gpu.processes_per_gpu) if len(plan.ports[replica.role]) > 1 else None,
+        Variable.GPU_MEMORY_GROWTH: "true" if growth else "false",
+        Variable.GPU_MEMORY_LIMIT_MIB: None if limit is None else str(limit),
+        Variable.PROGRESS_TOKEN: replica.progress_token or None,
+        Variable.REACHED_STEP: str(replica.reached_step) if spec.trainer is not None and replica.reached_step else None,
         **({} if spec.trainer is not None or not spec.gpu.memory.growth else names.OWN_PROGRAMS_GROWTH),
     }
     if spec.workers_come_and_go and replica.role is Role.CHIEF:
-        values[names.WORKERS_MIN] = str(spec.replica_specs.least_workers)
+        values[Variable.WORKERS_MIN] = str(spec.replica_specs.least_workers)
     if in_place.recovers_in_place(spec, replica.role, replica_spec):
         values |= in_place.environment(
             spec,
@@ -186,7 +187,7 @@ def _environment(
             token=replica.recovery_token,
             joins=replica.joins,
         )
-    return [{"name": name, "value": value} for name, value in values.items() if value is not None]
+    return [{"name": str(name), "value": value} for name, value in values.items() if value is not None]
 
 
 def _ports(container: dict[str, Any], tasks: tuple[int, ...]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfgpujob import names
 from tfgpujob_contract.trainer_config import Code, GitCode, TrainerConfig
+from tfgpujob_contract.variables import GitVariable
 
 GROUP_ID = 65532
 """The trainer image's group: volumes that support it become writable for it."""
@@ -129,13 +130,13 @@ def _add_init_container(pod_spec: dict[str, Any], added: dict[str, Any]) -> None
 def _fetch_code(pod_spec: dict[str, Any], container: dict[str, Any], git: GitCode) -> dict[str, Any]:
     """An init container of the trainer's own image that fetches the commit. No other container sees the credentials."""
     values = {
-        "TFGPU_GIT_URL": git.url,
-        "TFGPU_GIT_COMMIT": git.revision,
-        "TFGPU_GIT_PATH": git.path,
-        "TFGPU_GIT_CREDENTIALS": names.GIT_DIR if git.secret_name else None,
-        "TFGPU_GIT_TARGET": f"/{names.CODE_VOLUME}",
+        GitVariable.URL: git.url,
+        GitVariable.COMMIT: git.revision,
+        GitVariable.PATH: git.path,
+        GitVariable.CREDENTIALS: names.GIT_DIR if git.secret_name else None,
+        GitVariable.TARGET: f"/{names.CODE_VOLUME}",
     }
-    own = [{"name": name, "value": value} for name, value in values.items() if value is not None]
+    own = [{"name": str(name), "value": value} for name, value in values.items() if value is not None]
     proxies = [variable for variable in container.get("env", ()) if str(variable.get("name")).lower() in _PROXIES]
     filler = {
         **_filler(container, container["image"], ["python", "-m", "tfgpujob_trainer.fetch_code"], names.CODE_VOLUME),
