@@ -35,7 +35,7 @@ from tests.integration.session import Session
 from tests.integration.test_elastic import scale, trains_beyond
 from tests.integration.workspace import Workspace
 
-from tfgpujob import names
+from tfgpujob_contract.pod import PROGRESS_PORT, PROGRESS_TOKEN_HEADER
 from tfgpujob_contract.variables import Variable
 
 BOUND = 5.0
@@ -78,9 +78,9 @@ class Leader:
     def _ask(self) -> dict[str, Any]:
         (container,) = self.pod["spec"]["containers"]
         token = next(env["value"] for env in container["env"] if env["name"] == Variable.PROGRESS_TOKEN)
-        url = f"http://{self.pod['status']['podIP']}:{names.PROGRESS_PORT}/progress"
+        url = f"http://{self.pod['status']['podIP']}:{PROGRESS_PORT}/progress"
         try:
-            with urlopen(Request(url, headers={names.PROGRESS_TOKEN_HEADER: token}), timeout=5) as answer:
+            with urlopen(Request(url, headers={PROGRESS_TOKEN_HEADER: token}), timeout=5) as answer:
                 told: dict[str, Any] = json.load(answer)
                 return told
         except OSError:

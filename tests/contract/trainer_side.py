@@ -18,16 +18,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract import goodput
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.trainer_config import to_json
 from tfgpujob_trainer.contract import (
     config,
     environment,
     exits,
-    resize,
     strategies,
 )
 from tfgpujob_trainer.contract.support import SUPPORT
-from tfgpujob_trainer.reporting import ledger, phases, progress_endpoint
 from tfgpujob_trainer.reporting.ledger import Ledger
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
@@ -48,17 +48,10 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def facts(_: None) -> dict[str, Any]:
-    """The trainer's strategies, what these do not do, its exit codes and phases,
-    and the most workers."""
+    """The trainer's strategies, and what these do not do."""
     return {
         "strategies": {name: dataclasses.asdict(its) for name, its in strategies.STRATEGIES.items()},
         "refused": {one: [s for s, its in row.items() if its.kind == "refused"] for one, row in SUPPORT.items()},
-        "phases": [value for name, value in vars(phases).items() if name.isupper() and isinstance(value, str)],
-        "parts": ledger.PARTS,
-        "marks": [ledger.FAILED, ledger.DETECTED, ledger.ENDED, ledger.STARTED, ledger.RESTORED, ledger.STEPPED],
-        "tokenHeader": progress_endpoint.TOKEN_HEADER,
-        "maxWorkers": resize.MAX_WORKERS,
-        "exitCodes": {code.name: int(code) for code in exits.ExitCode},
     }
 
 
@@ -71,15 +64,17 @@ def run_status(known: dict[str, Any]) -> dict[str, Any]:
     for split in ("train", "validation"):
         for step in range(0, 4000, 10):
             board.add_point(split, step, {"loss": float("nan") if step == 0 else 1 / step, "accuracy": 0.5})
-    report = Ledger(5 * NS, {ledger.USEFUL: 2 * NS}, reached=7, marks={ledger.RESTORED: 4 * NS}).report(6 * NS, 1000.0)
+    report = Ledger(5 * NS, {goodput.USEFUL: 2 * NS}, reached=7, marks={goodput.RESTORED: 4 * NS}).report(
+        6 * NS, 1000.0
+    )
     board.ledger = lambda: report
     return {"first": first, "known": json.loads(board.to_json()), "ledger": report, "series": board.series(0).decode()}
 
 
 def ended(summary: dict[str, Any]) -> dict[str, str]:
     """The termination log of a run that succeeded."""
-    outcome = exits.Outcome(code=exits.ExitCode.DONE, cause="Completed", message="done", summary=summary)
-    report = Ledger(0, {ledger.USEFUL: 3 * NS // 2}, reached=7).report(0, 1000.0)
+    outcome = exits.Outcome(code=ExitCode.DONE, cause="Completed", message="done", summary=summary)
+    report = Ledger(0, {goodput.USEFUL: 3 * NS // 2}, reached=7).report(0, 1000.0)
     outcome = dataclasses.replace(outcome, ledger=report)
     return {"log": exits.termination_log(outcome, ["the last line"] * 1000)}
 

@@ -12,8 +12,8 @@ from tests.integration.kube import Object
 from tests.integration.workspace import Workspace
 from tests.machine import slowness
 
-from tfgpujob.core.status import goodput_account
 from tfgpujob.core.status.builder import moment
+from tfgpujob_contract.goodput import PARTS
 
 MODULE = Path(__file__).with_name("slow_digits.py")
 STEPS = 120
@@ -161,7 +161,7 @@ def summary(pod: Object) -> Object:
 def account(workspace: Workspace, name: str) -> dict[str, int]:
     """Seconds of a finished job by what they went into; they sum to its whole time, within 1 %."""
     goodput, whole = workspace.status(name)["goodput"], whole_seconds(workspace, name)
-    parts = {key: value for key, value in goodput.items() if key in goodput_account.PARTS}
+    parts = {key: value for key, value in goodput.items() if key in PARTS}
     assert abs(sum(parts.values()) - whole) <= 0.01 * whole, (goodput, whole)
     return parts
 

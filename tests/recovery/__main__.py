@@ -35,8 +35,8 @@ from tests.recovery.parts import Figures, Part, launching, run
 from tests.recovery.training import SHAPES, Job
 from tests.trainer.harness import until
 
-from tfgpujob_trainer.contract.exits import ExitCode
-from tfgpujob_trainer.reporting.ledger import ALL_REDUCE, USEFUL
+from tfgpujob_contract.exit_codes import ExitCode
+from tfgpujob_contract.goodput import ALL_REDUCE, USEFUL
 
 PREDICT = "predict"
 _MANY = 100_000_000

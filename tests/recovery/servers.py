@@ -18,7 +18,7 @@ from tests.recovery.training import repetitions
 from tests.trainer.harness import ask, until
 from tests.trainer.servers import ServerJob
 
-from tfgpujob_trainer.contract.exits import ExitCode
+from tfgpujob_contract.exit_codes import ExitCode
 
 _STEPS_BETWEEN = (50, 300)
 _SERVED = "the chief asks for a first batch"

@@ -13,9 +13,9 @@ from tests.machine import is_within
 from tests.trainer.harness import ask, launcher, until
 from tests.trainer.servers import ServerJob
 
+from tfgpujob_contract.pod import MAX_REPLICAS
 from tfgpujob_trainer.cluster.elastic_workers import possible_addresses
 from tfgpujob_trainer.contract import environment
-from tfgpujob_trainer.contract.resize import MAX_WORKERS
 
 GAP_SECONDS = 1.0
 """The longest for which no step may be done, on a quiet machine."""
@@ -115,8 +115,8 @@ def chief(workers: list[str]) -> environment.Environment:
 
 def test_a_chief_knows_where_workers_may_come_to_be():
     first, second, *_, last = found = possible_addresses(chief(["train-worker-0.train:2222"]))
-    assert (first, second, last) == tuple(f"train-worker-{index}.train:2222" for index in (0, 1, MAX_WORKERS - 1))
-    assert len(found) == MAX_WORKERS
+    assert (first, second, last) == tuple(f"train-worker-{index}.train:2222" for index in (0, 1, MAX_REPLICAS - 1))
+    assert len(found) == MAX_REPLICAS
     odd = ["10.0.0.7:2222"]
     assert possible_addresses(chief(odd)) == tuple(odd)
 

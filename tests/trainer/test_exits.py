@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer import main, own_program
 from tfgpujob_trainer.contract import entrypoint
 from tfgpujob_trainer.contract.exits import (
     ConfigError,
-    ExitCode,
     FencedError,
     Outcome,
     StoppedError,

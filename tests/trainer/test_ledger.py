@@ -17,11 +17,12 @@ from tests.machine import scaled
 from tests.trainer.cases import CE, labels, rows
 from tests.trainer.inprocess import train_here
 
+from tfgpujob_contract import goodput, phases
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
 from tfgpujob_trainer.contract import config
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome
+from tfgpujob_trainer.contract.exits import Outcome
 from tfgpujob_trainer.data import feed
-from tfgpujob_trainer.reporting import ledger, phases
 from tfgpujob_trainer.reporting.heartbeat import FD_VARIABLE, LEDGER_VARIABLE, Heartbeat
 from tfgpujob_trainer.reporting.ledger import Bookkeeper, Ledger
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
@@ -114,7 +115,7 @@ def test_whatever_happens_the_parts_are_the_whole():
         told = process.ledger.report(process.now, wall=1000.0)
         assert sum(told["parts"].values()) == (process.now - began) // MS
         assert told["until"] == 1_000_000
-        assert set(told["parts"]) <= set(ledger.PARTS)
+        assert set(told["parts"]) <= set(goodput.OF_TRAINER)
         assert min(told["parts"].values(), default=0) >= 0
 
 

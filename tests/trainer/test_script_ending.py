@@ -17,9 +17,10 @@ import tensorflow as tf
 from tests.trainer.harness import launcher
 from tests.trainer.inprocess import session_of, strategy_over
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, NotFiniteError, PeerLostError, StoppedError
+from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError, PeerLostError, StoppedError
 from tfgpujob_trainer.script.ending import AtExit
 from tfgpujob_trainer.script.run import _run, run_with
 from tfgpujob_trainer.supervise.processes import training_environment

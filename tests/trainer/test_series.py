@@ -18,12 +18,12 @@ from tests.trainer import user_module
 from tests.trainer.inprocess import entrypoint, train_module
 from tests.trainer.training_logs import progress_of
 
+from tfgpujob_contract.pod import MAX_NAMES, MAX_POINTS, MAX_PROGRESS, MAX_SERIES
 from tfgpujob_trainer.own_loop.reporter import Reporter
 from tfgpujob_trainer.own_loop.supervised import SupervisedStatus
 from tfgpujob_trainer.reporting import progress_endpoint
-from tfgpujob_trainer.reporting.run_status import MAX_BYTES, RunStatus
-from tfgpujob_trainer.reporting.series import MAX_BYTES as MAX_SERIES
-from tfgpujob_trainer.reporting.series import MAX_NAMES, MAX_POINTS, Series
+from tfgpujob_trainer.reporting.run_status import RunStatus
+from tfgpujob_trainer.reporting.series import Series
 
 NAME = "\N{WOMAN}" * 200
 """Twelve bytes a character in JSON."""
@@ -100,7 +100,7 @@ def test_progress_tells_the_curves_only_when_it_is_asked():
             return answer.read()
 
     assert b"train" not in got("/progress").replace(b'"training"', b"")
-    assert len(got("/progress")) < MAX_BYTES
+    assert len(got("/progress")) < MAX_PROGRESS
     found = json.loads(got("/progress?series=2"))["train"]
     assert found["names"] == ["loss", "stepSeconds", "examplesPerSecond", "accuracy"]
     assert found["points"] == [[2, 0.5, 10.0, 0.8, 0.9], [3, 0.5, 10.0, 0.8, 0.9]]

@@ -73,9 +73,6 @@ GATE_GAVE_UP: Final = 3
 """Exit code of the wait-for-peers init container when its peers did not resolve in time."""
 PORT_NAME: Final = "tensorflow"
 PORT: Final = 2222
-PROGRESS_PORT: Final = 8080
-"""Port at which every replica of the bundled trainer answers GET /progress."""
-PROGRESS_TOKEN_HEADER: Final = "X-Tfgpu-Token"  # noqa: S105 (its name)
 SUPERVISE: Final = "tfgpu-supervise"
 """Prefix of the command of a user's own program whose pods recover in place. The trainer's package has it."""
 RECOVERY_PORT: Final = 8081
@@ -95,7 +92,6 @@ FETCH_CONTAINER: Final = "tfgpu-fetch-code"
 GIT_VOLUME: Final = "tfgpu-git"
 GIT_DIR: Final = "/etc/tfgpu-git"
 """Credentials of the init container that fetches code."""
-CODE_DIR: Final = "/code"
 MODELS_VOLUME: Final = "tfgpu-models"
 MODELS_DIR: Final = "/models"
 GPU_CLAIM: Final = "tfgpu-gpu"

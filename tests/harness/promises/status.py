@@ -9,7 +9,7 @@ from tests.harness.history import Change
 from tests.harness.promises.truth import Truth, conditions
 
 from tfgpujob.core.status.builder import moment
-from tfgpujob.core.status.goodput_account import PARTS
+from tfgpujob_contract.goodput import PARTS
 
 PROGRESS_EVERY = 15.0
 """Seconds: the least that can be set."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tfgpujob.core.status import goodput_account, recovery
 from tfgpujob.describe import account
+from tfgpujob_contract import goodput
 
 ACCOUNT = {"queued": 3, "importing": 5, "useful": 80, "lost": 2, "suspended": 10, "time": "2026-01-01T00:01:40Z"}
 TABLE = """\
@@ -48,5 +48,5 @@ def test_a_recovery_is_told_moment_by_moment() -> None:
 
 
 def test_all_have_words() -> None:
-    assert set(account._MEANING) == set(goodput_account.PARTS)
-    assert set(account._MOMENTS) == set(recovery.MOMENTS)
+    assert set(account._MEANING) == set(goodput.PARTS)
+    assert set(account._MOMENTS) == set(goodput.MOMENTS)

@@ -28,7 +28,6 @@ from tests.unit.shell.make import job
 from tests.unit.shell.operating import make_good, operating, runs, until
 from tests.unit.ui.planted import NOW
 
-from tfgpujob.core.observed import progress_series
 from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.history.database import Database
 from tfgpujob.history.records import Last, Record
@@ -37,6 +36,7 @@ from tfgpujob.shell.history import INTERVAL_SECONDS, TICK_SECONDS, Curves, Histo
 from tfgpujob.shell.main import operate
 from tfgpujob.shell.settings import Settings, SettingsError
 from tfgpujob.shell.store import Store
+from tfgpujob_contract.pod import MAX_SERIES
 
 CURVES = b'{"train": {"names": ["loss"], "points": [[1, 2.5]]}, "validation": {"names": [], "points": []}}'
 FINISHED = {"phase": "Failed", "conditions": [{"type": "Finished", "status": "True"}]}
@@ -151,10 +151,10 @@ def test_objects_of_a_namespace_that_is_not_served_any_more_are_not_deleted_jobs
 
 
 async def test_the_curves_of_a_pod_are_read_up_to_their_limit() -> None:
-    async with pod(http(b"x" * progress_series.MAX_BYTES)) as (ask, asked):
-        assert len(await ask.series("127.0.0.1", "0af3") or b"") == progress_series.MAX_BYTES
+    async with pod(http(b"x" * MAX_SERIES)) as (ask, asked):
+        assert len(await ask.series("127.0.0.1", "0af3") or b"") == MAX_SERIES
     assert asked[0].startswith(b"GET /progress?series=0 HTTP/1.1")
-    async with pod(http(b"x" * (progress_series.MAX_BYTES + 2048))) as (ask, _):
+    async with pod(http(b"x" * (MAX_SERIES + 2048))) as (ask, _):
         assert await ask.series("127.0.0.1", "") is None
 
 

@@ -15,8 +15,9 @@ import pytest
 import uvloop
 from tests.machine import PATIENCE
 
-from tfgpujob.core.observed.progress_report import MAX_BYTES, parse
+from tfgpujob.core.observed.progress_report import parse
 from tfgpujob.shell.progress_client import TIMEOUT_SECONDS, HttpProgressClient
+from tfgpujob_contract.pod import MAX_PROGRESS
 
 HELD_SECONDS = 0.05
 REPORT = b'{"phase": "training", "step": 3, "steps": 10}'
@@ -158,7 +159,7 @@ def body_of(said: bytes) -> bytes:
     return OK + f"Content-Length: {len(said)}\r\n\r\n".encode() + said
 
 
-FULL = REPORT + b" " * (MAX_BYTES - len(REPORT))
+FULL = REPORT + b" " * (MAX_PROGRESS - len(REPORT))
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ from dulwich.objects import S_ISGITLINK, Blob, Commit, ObjectID, Tree
 from dulwich.repo import Repo
 from urllib3.exceptions import HTTPError, MaxRetryError, SSLError
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.variables import GitVariable
-from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, NotFetchedError, Outcome, TrainerError, classify
+from tfgpujob_trainer.contract.exits import ConfigError, NotFetchedError, Outcome, TrainerError, classify
 from tfgpujob_trainer.supervise.pod_end import write_termination_log
 
 _FIELD: Final = "spec.trainer.code.git"

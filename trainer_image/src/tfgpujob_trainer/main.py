@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tfgpujob_contract.exit_codes import ExitCode
+from tfgpujob_contract.goodput import IMPORTING, OTHER, RESTARTING, WAITING
 from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.directory import Owner
@@ -16,9 +18,9 @@ from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import config, entrypoint, environment, own_program, script
 from tfgpujob_trainer.contract.command_line import parser
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome, TrainerError, classify
+from tfgpujob_trainer.contract.exits import Outcome, TrainerError, classify
 from tfgpujob_trainer.contract.temporary_folder import check_temporary_folder
-from tfgpujob_trainer.reporting.ledger import IMPORTING, OTHER, RESTARTING, WAITING, Ledger
+from tfgpujob_trainer.reporting.ledger import Ledger
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import gang, processes
 from tfgpujob_trainer.supervise.commands import Start

@@ -10,8 +10,9 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.contract import own_program
-from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, TrainerError, classify
+from tfgpujob_trainer.contract.exits import ConfigError, Outcome, TrainerError, classify
 from tfgpujob_trainer.contract.temporary_folder import check_temporary_folder
 from tfgpujob_trainer.supervise.own_rounds import run_in_rounds
 from tfgpujob_trainer.supervise.pod_end import end_pod

@@ -13,19 +13,20 @@ from typing import NoReturn
 
 import tensorflow as tf
 
+from tfgpujob_contract import goodput, phases
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.collective_deadline import CollectiveDeadline
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError, classify, users_traceback
+from tfgpujob_trainer.contract.exits import Outcome, StoppedError, classify, users_traceback
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.sources.cached import remove_caches
 from tfgpujob_trainer.parameter_server.serve import serve
 from tfgpujob_trainer.parameter_server.trainer import trainer_of
 from tfgpujob_trainer.predict.predict import predict
-from tfgpujob_trainer.reporting import ledger, phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.progress_endpoint import serve as serve_progress
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
@@ -88,7 +89,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     if env.serves and (path is None or env.role == "ps"):
         serve(settings, env, heartbeat)
     module = None if path is not None else entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
-    heartbeat.spent(ledger.IMPORTING)
+    heartbeat.spent(goodput.IMPORTING)
     if env.progress_port:
         port, token = env.progress_port, env.progress_token
         resizes = ResizeRequests.from_environment()

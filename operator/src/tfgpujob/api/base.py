@@ -10,8 +10,6 @@ from pydantic_core import PydanticCustomError
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
-MAX_REPLICAS = 512
-"""Total of all roles: TF_CONFIG is one environment variable, and Linux caps those at 128 KiB."""
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 

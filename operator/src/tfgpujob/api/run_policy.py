@@ -7,7 +7,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tfgpujob.api.base import MAX_REPLICAS, Controller, Model, NotNegative, Positive, Positive64, Quantity, Text
+from tfgpujob.api.base import (
+    Controller,
+    Model,
+    NotNegative,
+    Positive,
+    Positive64,
+    Quantity,
+    Text,
+)
+from tfgpujob_contract.pod import MAX_REPLICAS
 
 
 class CleanPodPolicy(StrEnum):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tfgpujob.api.base import MAX_REPLICAS, Controller, Model, Positive, Text
+from tfgpujob.api.base import Controller, Model, Positive, Text
 from tfgpujob.api.devices import DeviceClaim
 from tfgpujob.api.run_policy import RestartScope, RunPolicy
 from tfgpujob.api.strategies import TRAITS, Restart, Traits
@@ -19,6 +19,7 @@ from tfgpujob.api.template import without_empty
 from tfgpujob.api.trainer import Trainer
 from tfgpujob.api.volumes import MAX_CLAIM_TEMPLATES, ClaimRetention, ClaimTemplate, WhenDeleted
 from tfgpujob.names import CONTAINER, ROLES, Role, Strategy
+from tfgpujob_contract.pod import MAX_REPLICAS
 
 MAX_GPUS = 64
 """In one pod; more than any machine has."""

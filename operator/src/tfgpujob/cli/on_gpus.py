@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api import JobSpec, gpus, processes, replicas_in_sync
-from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.api.strategies import Work
 from tfgpujob.cli.behaviour import batch
 from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.pods import in_place
 from tfgpujob.names import Role
 from tfgpujob.units import counted, duration
+from tfgpujob_contract.pod import MAX_REPLICAS
 
 
 def on_gpus(spec: JobSpec, plan: Plan, count: int) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.kube.concurrency import gather_bounded
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import ApiError
+from tfgpujob_contract.pod import MAX_PROGRESS, MAX_SERIES, PROGRESS_PORT, PROGRESS_TOKEN_HEADER
 
 _METRICS: Final = "/apis/metrics.k8s.io/v1beta1/namespaces"
 _TIMEOUT_SECONDS: Final = 3.0
@@ -110,7 +111,7 @@ async def _reports(connection: Connection, job: Job, pods: Sequence[Pod]) -> tup
 async def _get_progress(connection: Connection, namespace: str, pod: Pod) -> Report | int | None:
     """Its report, or the HTTP status of a refusal."""
     try:
-        answer = await _ask(connection, namespace, pod, progress_report.MAX_BYTES)
+        answer = await _ask(connection, namespace, pod, MAX_PROGRESS)
     except ApiError as error:
         return error.code
     return progress_report.parse(json.dumps(answer).encode())
@@ -119,7 +120,7 @@ async def _get_progress(connection: Connection, namespace: str, pod: Pod) -> Rep
 async def get_series(connection: Connection, namespace: str, pod: Pod) -> Series:
     """The curves that the trainer keeps; empty if it does not answer."""
     try:
-        answer = await _ask(connection, namespace, pod, progress_series.MAX_BYTES, {"series": "0"})
+        answer = await _ask(connection, namespace, pod, MAX_SERIES, {"series": "0"})
     except ApiError:
         return {}
     return progress_series.parse(json.dumps(answer).encode()) or {}
@@ -129,9 +130,9 @@ async def _ask(
     connection: Connection, namespace: str, pod: Pod, most_bytes: int, query: Mapping[str, str] | None = None
 ) -> Object:
     """GET /progress through the API server, as pods can't be reached from outside. Raises ApiError."""
-    path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{names.PROGRESS_PORT}/proxy/progress"
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{PROGRESS_PORT}/proxy/progress"
     # Not in `Authorization`, which the API server takes for itself.
-    token = {names.PROGRESS_TOKEN_HEADER: pod.progress_token} if pod.progress_token else None
+    token = {PROGRESS_TOKEN_HEADER: pod.progress_token} if pod.progress_token else None
     return await connection.send(
         "GET", path, query=query, headers=token, seconds=_TIMEOUT_SECONDS, most_bytes=most_bytes
     )

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.names import Strategy
+from tfgpujob_contract.pod import CODE_DIR
 from tfgpujob_contract.python_file import Kind, kind_of
 
 CODE_LIMIT: Final = 1_000_000
@@ -36,7 +37,7 @@ def code_map(job_name: str, files: Sequence[Path]) -> dict[str, Any]:
     for path, file in _listed(files):
         key = path.replace("/", _BETWEEN)
         if key in files_of_key:
-            raise ValueError(f"two files are called {path}: rename one, since both go to {names.CODE_DIR}")
+            raise ValueError(f"two files are called {path}: rename one, since both go to {CODE_DIR}")
         if _BETWEEN in path or not _KEY.fullmatch(key):
             raise ValueError(f"{file} has a name that no ConfigMap takes: use letters, digits, -, _ and single dots")
         files_of_key[key] = file

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tfgpujob.core.status import goodput_account, recovery
 from tfgpujob.describe.facts import moment
 from tfgpujob.units import duration
+from tfgpujob_contract.goodput import MOMENTS, PARTS
 
 _MEANING: Final[Mapping[str, str]] = {
     "queued": "until the pod had a node",
@@ -54,7 +55,7 @@ class Part:
 
 def parts(account: Mapping[str, Any]) -> Sequence[Part]:
     """The parts of status.goodput, in the order of a job's life; empty if nothing is known."""
-    known = {name: int(account[name]) for name in goodput_account.PARTS if account.get(name)}
+    known = {name: int(account[name]) for name in PARTS if account.get(name)}
     whole = sum(known.values())
     return [Part(name, seconds, seconds / whole, _MEANING[name]) for name, seconds in known.items()]
 
@@ -89,7 +90,7 @@ def recovery_table(told: Mapping[str, Any]) -> str:
         return ""
     where = "in place" if told.get("how") == "InPlace" else "with new pods"
     lines = [f"Recovery    the last one, {where}"]
-    for name in recovery.MOMENTS:
+    for name in MOMENTS:
         at = moment(told.get(name))
         if at is not None:
             after = "" if name == "failed" else f"{(at - failed).total_seconds():+.{_digits(told)}f} s"

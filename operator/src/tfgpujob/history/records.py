@@ -18,10 +18,11 @@ from tfgpujob.core.observed.packed import spec_of
 from tfgpujob.core.observed.snapshot import Object, Pod
 from tfgpujob.core.status.builder import timestamp
 from tfgpujob.names import GONE
+from tfgpujob_contract.pod import MAX_SERIES
 
 MAX_BYTES: Final = 256 << 10
 """JSON of a record. A larger job is kept without its spec, or else only with its outcome."""
-MAX_CURVES: Final = progress_series.MAX_BYTES
+MAX_CURVES: Final = MAX_SERIES
 MOST_LOGS: Final = 8
 """Replicas whose last lines are kept: failed ones first."""
 _NOT_KEPT: Final = "(not kept)"

@@ -19,6 +19,7 @@ from tfgpujob.local.folder import Folder
 from tfgpujob.local.ports import Ports
 from tfgpujob.local.process import Launch
 from tfgpujob.names import Role
+from tfgpujob_contract.pod import CODE_DIR
 from tfgpujob_contract.variables import LocalVariable
 
 REQUIREMENTS: Final = ".requirements"
@@ -81,7 +82,7 @@ def launch(pod: Object, here: Here) -> Launch:
 def _trainer(container: Mapping[str, Any], replica: str, text: str, here: Here) -> list[str]:
     """The pod's `tfgpu-train …`, with this Python and a config file whose paths are on this machine."""
     config = json.loads(text)
-    mounts = {config["output"]["directory"]: str(here.folder.output), names.CODE_DIR: str(here.code)}
+    mounts = {config["output"]["directory"]: str(here.folder.output), CODE_DIR: str(here.code)}
     if config.get("models"):
         mounts[names.MODELS_DIR] = str(here.code / "models")
     file = here.folder.scratch / f"{replica}.json"

@@ -15,9 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from tfgpujob import names
 from tfgpujob.core.observed.progress_report import Report
 from tfgpujob.core.observed.snapshot import Object
-from tfgpujob.core.status import goodput_account, gpu_time
+from tfgpujob.core.status import gpu_time
 from tfgpujob.core.status.builder import moment
 from tfgpujob.shell.store import Key, Store
+from tfgpujob_contract.goodput import PARTS
 
 KEPT: Final = timedelta(minutes=1)
 _Job = tuple[Object, Sequence[Report]]
@@ -80,7 +81,7 @@ class _Families:
             gpus.add_metric(key, (status.get("gpuTime") or {}).get("gpus") or 0)
             gpu_seconds.add_metric(key, gpu_time.seconds(status, self._now))
             for part, seconds in (status.get("goodput") or {}).items():
-                if part in goodput_account.PARTS:
+                if part in PARTS:
                     parts.add_metric([*key, part], seconds)
             speeds = [report for report in reports if report.step_seconds is not None]
             if speeds:

@@ -8,9 +8,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Final, Protocol, Self
 
-from tfgpujob.core.observed import progress_series
-from tfgpujob.core.observed.progress_report import MAX_BYTES
-from tfgpujob.names import PROGRESS_PORT, PROGRESS_TOKEN_HEADER
+from tfgpujob_contract.pod import MAX_PROGRESS, MAX_SERIES, PROGRESS_PORT, PROGRESS_TOKEN_HEADER
 
 TIMEOUT_SECONDS: Final = 1.0
 """For a whole answer."""
@@ -57,7 +55,7 @@ class HttpProgressClient:
 
     async def series(self, ip: str, token: str) -> bytes | None:
         """The curves of the whole run."""
-        answer = await self._request("GET /progress?series=0", ip, token, most=progress_series.MAX_BYTES)
+        answer = await self._request("GET /progress?series=0", ip, token, most=MAX_SERIES)
         return answer[1] if answer is not None and answer[0] == HTTPStatus.OK else None
 
     async def put_workers(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
@@ -65,7 +63,7 @@ class HttpProgressClient:
         return await self._request("PUT /workers", ip, token, json.dumps({"workers": workers}))
 
     async def _request(
-        self, what: str, ip: str, token: str, body: str = "", most: int = MAX_BYTES
+        self, what: str, ip: str, token: str, body: str = "", most: int = MAX_PROGRESS
     ) -> tuple[int, bytes] | None:
         try:
             address = ip_address(ip)

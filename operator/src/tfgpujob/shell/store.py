@@ -38,6 +38,7 @@ from tfgpujob.shell.cluster_objects import ClusterObjects
 from tfgpujob.shell.namespaces import Namespaces
 from tfgpujob.shell.nodes import Nodes
 from tfgpujob.shell.troubled import Troubled, place
+from tfgpujob_contract.goodput import PARTS
 
 logger = logging.getLogger(__name__)
 
@@ -147,10 +148,10 @@ class Store:
 
     def seconds_by_part(self) -> dict[str, int]:
         """What the time of all existing jobs was spent on."""
-        totals = dict.fromkeys(goodput_account.PARTS, 0)
+        totals = dict.fromkeys(PARTS, 0)
         for entry in self._entries.values():
             told = ((entry.job or {}).get("status") or {}).get("goodput") or {}
-            for part in goodput_account.PARTS:
+            for part in PARTS:
                 totals[part] += int(told.get(part) or 0)
         return totals
 

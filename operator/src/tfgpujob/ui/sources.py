@@ -23,6 +23,7 @@ from tfgpujob.local.folder import Folder, runs
 from tfgpujob.local.session import interrupted
 from tfgpujob.names import Condition
 from tfgpujob.ui.seen import MAX_TEXT, Seen
+from tfgpujob_contract.pod import MAX_SERIES
 
 LINES: Final = 20
 """Last lines of each replica that are read."""
@@ -171,7 +172,7 @@ def _kept_series(output: Path) -> Series:
     for file in (output / "series.json", *reversed(fits)):
         try:
             with file.open("rb") as opened:
-                found = progress_series.parse(opened.read(progress_series.MAX_BYTES + 1))
+                found = progress_series.parse(opened.read(MAX_SERIES + 1))
         except OSError:
             continue
         if found:

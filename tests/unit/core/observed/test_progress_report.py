@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.contract.told import TOLD
 
-from tfgpujob.core.observed.progress_report import MAX_BYTES, Report, parse
+from tfgpujob.core.observed.progress_report import Report, parse
+from tfgpujob_contract.pod import MAX_PROGRESS
 
 
 def told(**changes: Any) -> Report | None:
@@ -60,6 +61,6 @@ def test_what_does_not_fit_is_no_report(changes: dict[str, Any]) -> None:
     assert told(**changes) is None
 
 
-@pytest.mark.parametrize("payload", [b"", b"[]", b"null", b"<html>", b"\xff", b"[" * 9000, b" " * (MAX_BYTES + 1)])
+@pytest.mark.parametrize("payload", [b"", b"[]", b"null", b"<html>", b"\xff", b"[" * 9000, b" " * (MAX_PROGRESS + 1)])
 def test_what_is_no_object_is_no_report(payload: bytes) -> None:
     assert parse(payload) is None

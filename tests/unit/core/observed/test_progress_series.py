@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgpujob.core.observed.progress_series import MAX_BYTES, MAX_NAMES, MAX_POINTS, from_log, parse
+from tfgpujob.core.observed.progress_series import from_log, parse
+from tfgpujob_contract.pod import MAX_NAMES, MAX_POINTS, MAX_SERIES
 
 NONE: dict[str, list[object]] = {"names": [], "points": []}
 
@@ -37,7 +38,7 @@ def test_curves_have_the_names_of_keras() -> None:
         told(train={"names": ["x"], "points": [["1", 1.0]]}),
         told(train={"names": ["x"], "points": [[]]}),
         told(train={"names": [1], "points": []}),
-        told() + b" " * MAX_BYTES,
+        told() + b" " * MAX_SERIES,
     ],
 )
 def test_what_does_not_fit_is_none(payload: bytes) -> None:

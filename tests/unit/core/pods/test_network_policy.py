@@ -11,6 +11,7 @@ from tfgpujob import names
 from tfgpujob.core.observed.metadata import pod_labels
 from tfgpujob.core.pods.network_policy import build_network_policy, isolated
 from tfgpujob.names import Role
+from tfgpujob_contract.pod import PROGRESS_PORT
 
 CONFIG = replace(
     make.CONFIG,
@@ -40,7 +41,7 @@ def test_the_jobs_pods_reach_every_port_the_operators_only_progress_and_nobody_e
     own, operator = spec["ingress"]
     assert spec["policyTypes"] == ["Ingress"], "what a job reaches is not our business"
     assert own == {"from": [{"podSelector": spec["podSelector"]}]}
-    assert operator["ports"] == [{"port": names.PROGRESS_PORT, "protocol": "TCP"}]
+    assert operator["ports"] == [{"port": PROGRESS_PORT, "protocol": "TCP"}]
     (peer,) = operator["from"]
     assert peer["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "tfgpu-system"}}
     assert peer["podSelector"] == {"matchLabels": dict(CONFIG.operator_labels)}

@@ -9,8 +9,8 @@ from tests.unit.core import make
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
-from tfgpujob.core.status import goodput_account
 from tfgpujob.core.status.builder import moment, timestamp
+from tfgpujob_contract.goodput import PARTS
 
 CHIEF = "train-worker-0"
 
@@ -85,8 +85,8 @@ class Story(World):
     @property
     def told(self) -> dict[str, int]:
         found = self.status["goodput"]
-        assert sum(found.get(part, 0) for part in goodput_account.PARTS) == self.whole, found
-        return {part: found[part] for part in goodput_account.PARTS if part in found}
+        assert sum(found.get(part, 0) for part in PARTS) == self.whole, found
+        return {part: found[part] for part in PARTS if part in found}
 
     @property
     def whole(self) -> int:

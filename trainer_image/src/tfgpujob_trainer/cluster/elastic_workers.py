@@ -21,8 +21,9 @@ import tensorflow as tf
 from tensorflow.python.distribute.coordinator import cluster_coordinator
 from tensorflow.python.eager import context
 
+from tfgpujob_contract.pod import MAX_REPLICAS
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.resize import MAX_WORKERS, addresses
+from tfgpujob_trainer.contract.resize import addresses
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say
 
@@ -243,7 +244,7 @@ def possible_addresses(env: Environment) -> tuple[str, ...]:
     if len(env.workers) > 1 and len({address.rpartition(":")[0] for address in env.workers}) == 1:
         return env.workers  # on one machine, where another port belongs to another program
     try:
-        return tuple(addresses(env.workers, MAX_WORKERS))
+        return tuple(addresses(env.workers, MAX_REPLICAS))
     except ValueError as error:
         say(f"no more workers than {len(env.workers)}: {error}")
         return env.workers

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract.pod import CODE_DIR, PROGRESS_PORT
 from tfgpujob_contract.variables import LocalVariable, Variable
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.strategies import CUSTOM, ONE_DEVICE, STRATEGIES, Traits, strategy_of, traits
 from tfgpujob_trainer.contract.text import did_you_mean
 
-CODE_DIRECTORY = Path("/code")
+CODE_DIRECTORY = Path(CODE_DIR)
 """Folder of the code in a pod; a local run uses another one."""
 _BACKEND = "tensorflow"
 ROUND = "TFGPU_ROUND"
@@ -177,6 +178,7 @@ def read(env: Mapping[str, str]) -> Environment:
         )
     asynchronous = traits(strategy).asynchronous
     peers = () if asynchronous else tuple(a for task in ("chief", "worker") for a in cluster.get(task, []))
+    port = PROGRESS_PORT if env.get(Variable.JOB_UID) else 0
     return Environment(
         strategy=strategy,
         job=env.get(Variable.JOB, "local"),
@@ -199,7 +201,7 @@ def read(env: Mapping[str, str]) -> Environment:
         chief_addresses=tuple(cluster.get("chief", [])) if asynchronous else (),
         least_workers=_integer(env, Variable.WORKERS_MIN, None, 1) if asynchronous and role == "chief" else None,
         code_directory=Path(env.get(LocalVariable.CODE_DIR, CODE_DIRECTORY)),
-        progress_port=_integer(env, LocalVariable.PROGRESS_PORT, 8080 if env.get(Variable.JOB_UID) else 0, 0) or 0,
+        progress_port=_integer(env, LocalVariable.PROGRESS_PORT, port, 0) or 0,
         progress_token=env.get(Variable.PROGRESS_TOKEN, ""),
         recovery=_recovery(env, peers=len(peers), serves=asynchronous and role != "chief", asynchronous=asynchronous),
         joins=env.get(Variable.RECOVERY_JOINS) == "1",

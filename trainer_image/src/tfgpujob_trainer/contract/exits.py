@@ -1,6 +1,5 @@
-"""Exit codes of the trainer, and the one JSON object that explains an exit.
+"""How a run ends: the exit code of each exception, and the one JSON object that explains an exit.
 
-The codes are a contract with the operator: 128 and above is retried, 1 to 127 is permanent.
 TensorFlow itself exits with 1 for nearly everything, so the mapping from exceptions is made here.
 """
 
@@ -16,32 +15,16 @@ import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.limits import Limit, recognise
 from tfgpujob_trainer.contract.limits import SHARED_MEMORY_FIX, address_space, explain, in_bytes
 from tfgpujob_trainer.contract.usage import Usage, measure, shared_memory
 
 TERMINATION_LOG_BYTES = 4096
 """Kubernetes keeps this much of a container's termination message."""
-
-
-class ExitCode(IntEnum):
-    """Exit codes of a trainer process."""
-
-    DONE = 0
-    FAILED = 1
-    BAD_CONFIG = 2
-    OUT_OF_MEMORY = 70
-    FENCED = 71
-    LIMIT_AT_START = 72
-    STOPPED = 143
-    PEER_FAILURE = 160
-    WATCHDOG = 161
-    LIMIT_REACHED = 162
-    NOT_FETCHED = 163
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

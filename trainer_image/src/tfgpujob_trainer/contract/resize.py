@@ -6,8 +6,6 @@ import json
 import re
 from collections.abc import Collection, Sequence
 
-MAX_WORKERS = 512
-"""The maximum of a job's replicas."""
 _FIRST = re.compile(r"^([^.:]*-worker-)0(?=[.:])")
 """A host name up to the index of its worker."""
 _DIGITS = re.compile(r"(\d+)")

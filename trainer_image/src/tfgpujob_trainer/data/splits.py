@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tfgpujob_contract import phases
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.config import batch_size
@@ -14,7 +15,6 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source, source
 from tfgpujob_trainer.data.sources.read import TRAIN
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfgpujob_contract import phases
 from tfgpujob_trainer import __version__
 from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
 from tfgpujob_trainer.checkpoints.store import Store
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.own_loop.task import Task
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train.assemble import published
 

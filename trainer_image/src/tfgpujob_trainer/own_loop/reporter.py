@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfgpujob_trainer.reporting.phases import TRAINING
+from tfgpujob_contract.phases import TRAINING
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
 LOG_SECONDS = 10.0

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+from tfgpujob_contract.phases import STARTING
 from tfgpujob_trainer.contract.exits import classify
 from tfgpujob_trainer.reporting.heartbeat import FD_VARIABLE
-from tfgpujob_trainer.reporting.phases import STARTING
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
 

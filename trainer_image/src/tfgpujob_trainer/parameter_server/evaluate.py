@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tfgpujob_contract import phases
 from tfgpujob_trainer.data.schedule import Schedule, evaluation_schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.batch import number
@@ -14,7 +15,6 @@ from tfgpujob_trainer.model.loss import LossSums, add_loss
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
 from tfgpujob_trainer.parameter_server.rows import ROWS, TEST, TRAIN, VALIDATION, Rows, Split, numbered, register
 from tfgpujob_trainer.parameter_server.step import ServerSteps
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train.built_model import Built
 from tfgpujob_trainer.train.evaluation import BatchHooks

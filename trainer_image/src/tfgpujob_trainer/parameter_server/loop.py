@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tfgpujob_contract import phases
 from tfgpujob_trainer.checkpoints.store import variables_to_save
 from tfgpujob_trainer.contract.config import evaluation_due
 from tfgpujob_trainer.contract.exits import NotFiniteError, PeerLostError
@@ -28,7 +29,6 @@ from tfgpujob_trainer.parameter_server.rows import TRAIN
 from tfgpujob_trainer.parameter_server.step import ServerSteps, Sums
 from tfgpujob_trainer.parameter_server.variable_placement import describe_placement
 from tfgpujob_trainer.parameter_server.wait_for_servers import wait_for_servers
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.timing import StepTime
 from tfgpujob_trainer.train.run import (

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from tfgpujob_contract import phases
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import listening
@@ -26,7 +27,6 @@ from tfgpujob_trainer.data.schedule import evaluation_schedule
 from tfgpujob_trainer.data.splits import make_schedule
 from tfgpujob_trainer.parameter_server import rows
 from tfgpujob_trainer.parameter_server.memory_limits import register_limit
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train.fit import Fit, fit_of_module

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract import phases
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.cluster.devices import check_placement, prepare
@@ -26,7 +28,7 @@ from tfgpujob_trainer.contract import entrypoint
 from tfgpujob_trainer.contract.config import batch_size
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome, StoppedError
+from tfgpujob_trainer.contract.exits import Outcome, StoppedError
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.data.sources.base import Indexed, Rows
@@ -36,7 +38,6 @@ from tfgpujob_trainer.data.splits import ModuleRows
 from tfgpujob_trainer.predict.models import Model, load
 from tfgpujob_trainer.predict.parts import LocalFolder, Part, Results, split
 from tfgpujob_trainer.predict.shares import Share, share_of
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.progress_endpoint import serve

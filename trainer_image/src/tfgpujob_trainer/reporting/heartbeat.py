@@ -9,8 +9,9 @@ import os
 import time
 from typing import Any
 
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome
-from tfgpujob_trainer.reporting import ledger
+from tfgpujob_contract import goodput
+from tfgpujob_contract.exit_codes import ExitCode
+from tfgpujob_trainer.contract.exits import Outcome
 from tfgpujob_trainer.reporting.ledger import Bookkeeper, Ledger
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
@@ -42,7 +43,7 @@ class Heartbeat:
         self._send({"phase": phase, "step": step, **self._spent(part)})
         self.ledger.stepped(step)
 
-    def spent(self, part: str, following: str = ledger.BUILDING, mark: str = "") -> None:
+    def spent(self, part: str, following: str = goodput.BUILDING, mark: str = "") -> None:
         """Report that the time up to now was spent on `part`, and that what follows is `following`."""
         self._bookkeeper.ongoing = following
         record = self._spent(part)
@@ -62,7 +63,7 @@ class Heartbeat:
     def ended(self, outcome: Outcome) -> None:
         """Report how this process ends. Anything later, such as a crash at exit, does not count."""
         well = outcome.code in (ExitCode.DONE, ExitCode.STOPPED)
-        spent = self._spent(self._bookkeeper.ongoing if well else ledger.LOST)
+        spent = self._spent(self._bookkeeper.ongoing if well else goodput.LOST)
         self._send({"outcome": dataclasses.asdict(outcome), **spent})
 
     def _spent(self, part: str) -> dict[str, Any]:

@@ -12,44 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tfgpujob_trainer.reporting import phases
-
-WAITING: Final = "waiting"
-IMPORTING: Final = "importing"
-BUILDING: Final = "building"
-RESTORING: Final = "restoring"
-TRACING: Final = "tracing"
-INPUT: Final = "input"
-ALL_REDUCE: Final = "allReduce"
-SAVING: Final = "saving"
-EVALUATING: Final = "evaluating"
-RECOMPUTING: Final = "recomputing"
-USEFUL: Final = "useful"
-LOST: Final = "lost"
-RESTARTING: Final = "restarting"
-OTHER: Final = "other"
-PARTS: Final = (
-    WAITING,
-    IMPORTING,
-    BUILDING,
-    RESTORING,
-    TRACING,
-    INPUT,
+from tfgpujob_contract import phases
+from tfgpujob_contract.goodput import (
     ALL_REDUCE,
-    SAVING,
+    BUILDING,
     EVALUATING,
-    RECOMPUTING,
-    USEFUL,
-    LOST,
-    RESTARTING,
+    FAILED,
+    IMPORTING,
+    INPUT,
+    OF_TRAINER,
     OTHER,
+    RECOMPUTING,
+    SAVING,
+    STEPPED,
+    TRACING,
+    USEFUL,
 )
-"""docs/goodput.md explains each."""
-
-FAILED, DETECTED, ENDED, STARTED, RESTORED, STEPPED = "failed", "detected", "ended", "started", "restored", "stepped"
-"""Times of the last restart in place, or, without the first three, of the pod's start: the last sign of life, the
-failure detected, the processes gone, the next ones started, the checkpoint restored, the first step that is no
-repetition."""
 
 _OF_PHASE: Final[Mapping[str, str]] = {
     phases.STARTING: BUILDING,
@@ -128,7 +106,7 @@ class Ledger:
         """
         before = rounded = 0
         parts = {}
-        for name in PARTS:
+        for name in OF_TRAINER:
             before += self.parts.get(name, 0)
             if before // _MS > rounded:
                 parts[name] = before // _MS - rounded

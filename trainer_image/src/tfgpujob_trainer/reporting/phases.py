@@ -1,24 +1,8 @@
-"""The phases of a training process, as its heartbeat reports them; the watchdog has a deadline for each."""
+"""Deadlines of the phases, which the watchdog keeps."""
 
 from __future__ import annotations
 
-STARTING = "starting"
-CACHING = "caching"
-TRAINING = "training"
-EVALUATING = "evaluating"
-SAVING = "saving"
-PREDICTING = "predicting"
-EXPORTING = "exporting"
-WAITING = "waiting"
-"""An evaluator between two checkpoints, for as long as the training takes; a serving process that was asked to stop,
-until the end of a step."""
-
-SERVING = "serving"
-"""A worker or parameter server under ParameterServer: it serves the chief's requests, for any time, and sends
-heartbeats meanwhile."""
-
-SCRIPT = "running the script"
-"""What a plain script does between its calls of fit(), evaluate() and predict(), for any time."""
+from tfgpujob_contract.phases import SCRIPT, SERVING, STARTING, WAITING
 
 UNTIMED = (STARTING, WAITING, SERVING, SCRIPT)
 """Phases in which stepSeconds does not apply: start-up and serving have deadlines of their own, the others none."""

@@ -21,13 +21,12 @@ import threading
 from http import HTTPStatus
 from typing import Any, Final
 
+from tfgpujob_contract.pod import MAX_REPLICAS, PROGRESS_TOKEN_HEADER
 from tfgpujob_trainer import __version__
-from tfgpujob_trainer.contract.resize import MAX_WORKERS
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
-TOKEN_HEADER: Final = "x-tfgpu-token"  # noqa: S105 (its name)
 MAX_CONNECTIONS: Final = 32
 _TIMEOUT_SECONDS: Final = 1.0
 """For a whole connection."""
@@ -86,7 +85,7 @@ class _Endpoint:
             return _response(HTTPStatus.NOT_FOUND, "text/plain", b"there are only GET /progress and PUT /workers\n")
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         # Without a token everybody may read, but not change anything.
-        shown = hmac.compare_digest(fields.get(TOKEN_HEADER, "").encode(), self._token.encode())
+        shown = hmac.compare_digest(fields.get(PROGRESS_TOKEN_HEADER.lower(), "").encode(), self._token.encode())
         may = shown if self._token else gets
         if not may:
             text = b"show the pod's TFGPU_PROGRESS_TOKEN in the header X-Tfgpu-Token\n"
@@ -109,7 +108,7 @@ class _Endpoint:
     async def _resize(self, body: bytes) -> bytes:
         wanted = _workers(body)
         if wanted is None:
-            text = f'send {{"workers": N}}, N from 1 to {MAX_WORKERS}\n'
+            text = f'send {{"workers": N}}, N from 1 to {MAX_REPLICAS}\n'
             return _response(HTTPStatus.BAD_REQUEST, "text/plain", text.encode())
         if self._gang and "reason" not in self._gang:
             await self._decided(wanted)
@@ -149,7 +148,7 @@ def _workers(body: bytes) -> int | None:
     except (ValueError, RecursionError):
         return None
     workers = asked.get("workers") if isinstance(asked, dict) else None
-    return workers if type(workers) is int and 1 <= workers <= MAX_WORKERS else None
+    return workers if type(workers) is int and 1 <= workers <= MAX_REPLICAS else None
 
 
 def _json(status: HTTPStatus, told: dict[str, Any]) -> bytes:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract.pod import MAX_PROGRESS
 from tfgpujob_trainer.reporting.series import Series
-
-MAX_BYTES = 16 << 10
 
 
 class RunStatus:
@@ -91,5 +90,5 @@ class RunStatus:
         state["ledger"] = self.ledger()
         plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in state.items()}
         encoded = json.dumps(plain).encode()
-        assert len(encoded) <= MAX_BYTES
+        assert len(encoded) <= MAX_PROGRESS
         return encoded

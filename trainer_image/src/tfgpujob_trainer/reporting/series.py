@@ -13,15 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tfgpujob_contract.pod import MAX_NAME, MAX_NAMES, MAX_POINTS, MAX_SERIES
+
 FILE: Final = "series.json"
 """Where a run saves them, in its output directory."""
-MAX_POINTS: Final = 256
-MAX_NAMES: Final = 16
-"""For each split: a model may have any number of metrics."""
-MAX_NAME: Final = 64
-"""Characters of a name."""
-MAX_BYTES: Final = 192 << 10
-"""For all curves as JSON: 2 splits of 256 points, each of 17 numbers of at most 14 characters, and the names."""
 SPLITS: Final = ("train", "validation")
 
 
@@ -58,7 +53,7 @@ class _Curves:
 
 
 class Series:
-    """Any number of steps; at most MAX_BYTES as JSON."""
+    """Any number of steps; at most MAX_SERIES as JSON."""
 
     def __init__(self) -> None:
         self._curves = {split: _Curves() for split in SPLITS}
@@ -72,7 +67,7 @@ class Series:
         for each name.
         """
         encoded = json.dumps({split: curves.to_json(first) for split, curves in self._curves.items()}).encode()
-        assert len(encoded) <= MAX_BYTES
+        assert len(encoded) <= MAX_SERIES
         return encoded
 
     def resume(self, step: int, file: Path | None) -> None:

@@ -22,12 +22,14 @@ import tensorflow as tf
 from keras.distribution import distribution
 from keras.src.saving import saving_api
 
+from tfgpujob_contract import phases
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.cluster.strategy import listening
 from tfgpujob_trainer.contract.config import is_divided
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
+from tfgpujob_trainer.contract.exits import ConfigError, Outcome, StoppedError
 from tfgpujob_trainer.contract.script import is_divided as names_distribution
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.distribution import automatic
@@ -36,7 +38,6 @@ from tfgpujob_trainer.distribution.processes import agree, greatest
 from tfgpujob_trainer.distribution.report import describe
 from tfgpujob_trainer.distribution.steps import read_again
 from tfgpujob_trainer.own_loop.reporter import Reporter
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.numbers import one_number

@@ -17,6 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract import phases
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer import __version__
 from tfgpujob_trainer.checkpoints.directory import Owner
@@ -25,7 +26,6 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.distribution.processes import from_first, greatest
 from tfgpujob_trainer.model.optimizers import build_all
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train.assemble import published

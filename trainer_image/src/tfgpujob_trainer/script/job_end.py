@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tfgpujob_trainer.contract.exits import ExitCode, NotFiniteError, TrainerError, classify
+from tfgpujob_contract.exit_codes import ExitCode
+from tfgpujob_trainer.contract.exits import NotFiniteError, TrainerError, classify
 
 
 class JobEndError(BaseException):

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 from unittest import mock
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.cluster.devices import prepare
 from tfgpujob_trainer.cluster.leaving import leave_together
 from tfgpujob_trainer.cluster.stop import StopFlag
@@ -24,7 +25,7 @@ from tfgpujob_trainer.cluster.strategy import listening
 from tfgpujob_trainer.contract import config, own_program, script
 from tfgpujob_trainer.contract.command_line import parser
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, TrainerError, users_traceback
+from tfgpujob_trainer.contract.exits import ConfigError, TrainerError, users_traceback
 from tfgpujob_trainer.own_loop.supervised import new_status
 from tfgpujob_trainer.parameter_server.serve import start_server
 from tfgpujob_trainer.reporting.log import say

@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract import phases
 from tfgpujob_trainer.data.sources import Indexed
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.script.call import BATCHED, DEFAULT_BATCH, source_of
 from tfgpujob_trainer.script.callbacks import CallCallbacks, chosen
 from tfgpujob_trainer.script.datasets import parts

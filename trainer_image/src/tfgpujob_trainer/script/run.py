@@ -22,13 +22,14 @@ from keras.src.saving import saving_api
 from tensorflow.python.distribute.distribute_lib import get_update_replica_id
 from tensorflow.python.distribute.values import DistributedVariable
 
+from tfgpujob_contract import phases
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.cluster.strategy import class_name
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
+from tfgpujob_trainer.contract.exits import ConfigError, Outcome, StoppedError
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script import folder

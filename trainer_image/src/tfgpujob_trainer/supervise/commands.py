@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfgpujob_trainer.contract.exits import ExitCode
+from tfgpujob_contract.exit_codes import ExitCode
 
 FIRST_RETRIED = 128
 

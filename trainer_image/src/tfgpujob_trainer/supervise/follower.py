@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from typing import IO, Any
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
-from tfgpujob_trainer.contract.exits import ExitCode
 from tfgpujob_trainer.supervise import messages, transfer
 from tfgpujob_trainer.supervise.commands import (
     Brought,

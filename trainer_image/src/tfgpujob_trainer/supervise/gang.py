@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from tfgpujob_contract.pod import MAX_REPLICAS
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.environment import Environment, Recovery
-from tfgpujob_trainer.contract.resize import MAX_WORKERS, addresses
+from tfgpujob_trainer.contract.resize import addresses
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Naming
 from tfgpujob_trainer.supervise.follower import Follower
@@ -125,7 +126,7 @@ def _of_servers(env: Environment, recovery: Recovery, leader: tuple[str, int]) -
     budget, token = recovery.budget, recovery.token
     if not env.is_chief:
         return Follower(env.name, leader, token, outlives=True, budget=budget)
-    workers = [f"worker-{i}" for i in range(len(env.workers) if env.least_workers is None else MAX_WORKERS)]
+    workers = [f"worker-{i}" for i in range(len(env.workers) if env.least_workers is None else MAX_REPLICAS)]
     servers = [f"ps-{i}" for i in range(len(env.servers))]
     try:
         return ServerLeader(env.name, workers, servers, budget=budget, token=token, port=leader[1], host=_host(env))

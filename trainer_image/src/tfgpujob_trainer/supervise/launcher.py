@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome
+from tfgpujob_trainer.contract.exits import Outcome
 from tfgpujob_trainer.contract.text import counted, ordinal
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise.commands import FIRST_RETRIED, Drain, End, GiveUp, Leave, Start, Stop

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import IO, Any
 
+from tfgpujob_contract.pod import MAX_REPLICAS
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
-from tfgpujob_trainer.contract.resize import MAX_WORKERS
 from tfgpujob_trainer.supervise import messages, transfer
 from tfgpujob_trainer.supervise.commands import Command, End, MemberState, Naming, Send, Start
 from tfgpujob_trainer.supervise.listener import Listener
@@ -118,7 +118,7 @@ class Leader(Listener):
         restart, leader = int(hello.get("restart", 0)), int(hello.get("leader", 0))
         with self._lock:
             replaced = restart < self._restarts.get(member, 0)
-            if member not in self._naming.of(MAX_WORKERS) or leader > self._rounds.term or replaced:
+            if member not in self._naming.of(MAX_REPLICAS) or leader > self._rounds.term or replaced:
                 return False
             self._restarts[member] = restart
         return True

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from typing import IO, Any
 
-from tfgpujob_trainer.contract.resize import MAX_WORKERS
+from tfgpujob_contract.pod import MAX_REPLICAS
 from tfgpujob_trainer.supervise.commands import Brought, Command, Drain, End, GiveUp, Send, Start, Stop
 
 LINE_BYTES = 4096
@@ -77,7 +77,7 @@ def command(told: dict[str, Any]) -> Command:
     """A command from a line."""
     name, fields = next(iter(told.items()))
     kind = next((kind for kind, known in _COMMANDS.items() if known == name), None)
-    if kind is None or (kind is Start and (fields.get("workers") or 0) > MAX_WORKERS):
+    if kind is None or (kind is Start and (fields.get("workers") or 0) > MAX_REPLICAS):
         return GiveUp("the leader speaks of what is not known here")
     if kind is Start:
         fields["without"] = tuple(fields.get("without", ()))

@@ -17,8 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.contract import own_program
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome
+from tfgpujob_trainer.contract.exits import Outcome
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.reporting.run_status import RunStatus
 from tfgpujob_trainer.supervise import own_process

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from tfgpujob_contract.phases import STARTING
 from tfgpujob_contract.variables import LocalVariable
 from tfgpujob_trainer.contract import environment, own_program
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import Outcome
-from tfgpujob_trainer.reporting.phases import STARTING
 from tfgpujob_trainer.reporting.progress_endpoint import serve
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.reporting.run_status import RunStatus

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.variables import LocalVariable
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome, termination_log
+from tfgpujob_trainer.contract.exits import Outcome, termination_log
 
 
 def end_pod(outcome: Outcome, last_lines: Sequence[str]) -> int:

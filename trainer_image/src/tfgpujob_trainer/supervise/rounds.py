@@ -44,7 +44,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tfgpujob_trainer.contract.exits import ExitCode
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.supervise.commands import Brought, Command, Drain, End, GiveUp, Naming, Send, Start, Stop
 
 PATIENCE_SECONDS = 30.0

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tfgpujob_trainer.contract.exits import ExitCode
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Start, Stop
 
 LOST_SECONDS = 10.0

@@ -19,16 +19,18 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, TextIO
 
+from tfgpujob_contract import phases
+from tfgpujob_contract.exit_codes import ExitCode
+from tfgpujob_contract.goodput import DETECTED, ENDED, IMPORTING, LOST, OTHER, RESTARTING, STARTED
 from tfgpujob_contract.limits import Limit
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract import limits
 from tfgpujob_trainer.contract.environment import read
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome, limit_reached, out_of_memory
+from tfgpujob_trainer.contract.exits import Outcome, limit_reached, out_of_memory
 from tfgpujob_trainer.contract.usage import oom_kills, shared_memory
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.heartbeat import LEDGER_VARIABLE
-from tfgpujob_trainer.reporting.ledger import DETECTED, ENDED, IMPORTING, LOST, OTHER, RESTARTING, STARTED, Ledger
+from tfgpujob_trainer.reporting.ledger import Ledger
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.supervise import processes
 from tfgpujob_trainer.supervise.processes import Spawn, Streams, is_noise

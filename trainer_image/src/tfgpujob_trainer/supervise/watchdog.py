@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
-from tfgpujob_trainer.contract.exits import ExitCode, Outcome
-from tfgpujob_trainer.reporting.phases import SCRIPT, SERVING, STARTING, WAITING, grace_seconds
+from tfgpujob_contract.exit_codes import ExitCode
+from tfgpujob_contract.phases import SCRIPT, SERVING, STARTING, WAITING
+from tfgpujob_trainer.contract.exits import Outcome
+from tfgpujob_trainer.reporting.phases import grace_seconds
 
 _FROZEN = 0.75
 """Share of stepSeconds for which a serving process may send no heartbeat. The chief, which waits for it, gives up only

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tfgpujob_contract import phases
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.data.schedule import Schedule, evaluation_schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.loss import LossSums
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.step.trial import ROWS
 from tfgpujob_trainer.train.built_model import SynchronizedSteps

@@ -6,13 +6,14 @@ import json
 import time
 from pathlib import Path
 
+from tfgpujob_contract import phases
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.trainer_config import to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.checkpoints.store import Saved, place, store_at, variables_to_save
-from tfgpujob_trainer.contract.exits import ConfigError, ExitCode, Outcome, StoppedError
-from tfgpujob_trainer.reporting import phases
+from tfgpujob_trainer.contract.exits import ConfigError, Outcome, StoppedError
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.numbers import one_number
 from tfgpujob_trainer.reporting.training_log import describe

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract import phases
 from tfgpujob_contract.trainer_config import to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.reporting import phases
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.numbers import one_number
 from tfgpujob_trainer.reporting.training_log import describe

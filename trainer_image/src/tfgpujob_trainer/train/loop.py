@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfgpujob_contract import goodput, phases
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.contract.exits import NotFiniteError
 from tfgpujob_trainer.data.feed import Feed
@@ -19,7 +20,6 @@ from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.model.replica_seeds import draw_per_replica
-from tfgpujob_trainer.reporting import ledger, phases
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.timing import StepTime
 from tfgpujob_trainer.step.own_step import OwnSteps
@@ -154,8 +154,8 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     )
     spent = StepTime(time.monotonic() - began, feed.waited - waited, result.all_reduce_seconds)
     run.log.add(batch.rows, spent, result.own_seconds)
-    run.heartbeat.ledger.aside(ledger.INPUT, spent.waited)
-    run.heartbeat.ledger.aside(ledger.ALL_REDUCE, result.all_reduce_seconds if run.log.workers.several else 0.0)
+    run.heartbeat.ledger.aside(goodput.INPUT, spent.waited)
+    run.heartbeat.ledger.aside(goodput.ALL_REDUCE, result.all_reduce_seconds if run.log.workers.several else 0.0)
     position = position.after(batch, run.built.schedule.steps_per_epoch)
     if result.applied:
         if any(result.not_finite):

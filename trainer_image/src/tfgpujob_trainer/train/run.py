@@ -10,6 +10,7 @@ from typing import Any, Generic
 
 import numpy as np
 
+from tfgpujob_contract import goodput, phases
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.in_memory import State
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
@@ -21,7 +22,6 @@ from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.feed import GlobalBatch
 from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.loss import LossSums
-from tfgpujob_trainer.reporting import ledger, phases
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.profiler import Profiler
@@ -196,9 +196,9 @@ def report(run: Run[Steps], batch: GlobalBatch, position: Position) -> None:
 
 def restore(run: Run[Steps]) -> Position:
     """Restore the newest checkpoint: the variables, the sums of the metrics, the best evaluation, and the position."""
-    run.heartbeat.spent(ledger.BUILDING)
+    run.heartbeat.spent(goodput.BUILDING)
     restored = run.checkpoints.restore(run.peers)
-    run.heartbeat.spent(ledger.RESTORING, mark=ledger.RESTORED)
+    run.heartbeat.spent(goodput.RESTORING, mark=goodput.RESTORED)
     if restored is None:
         run.log.resumed(run.first.step)
         return run.first
@@ -299,7 +299,7 @@ def save_in_memory(run: Run[Steps], position: Position, *, evaluation_pending: b
         whole = partial(_whole_state, run, position, evaluation_pending=evaluation_pending)
         began = time.monotonic()
         run.checkpoints.save_in_memory(position.step, whole)
-        run.heartbeat.ledger.aside(ledger.SAVING, time.monotonic() - began)
+        run.heartbeat.ledger.aside(goodput.SAVING, time.monotonic() - began)
 
 
 def _whole_state(run: Run[Steps], position: Position, *, evaluation_pending: bool) -> State:

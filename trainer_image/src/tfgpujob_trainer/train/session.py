@@ -8,6 +8,7 @@ from functools import cached_property
 
 import tensorflow as tf
 
+from tfgpujob_contract import goodput
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
@@ -16,7 +17,6 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
 from tfgpujob_trainer.model.replica_seeds import let_first_replica_draw_alike
-from tfgpujob_trainer.reporting import ledger
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.step.jit import remember_auto
 
@@ -70,7 +70,7 @@ def open_session(
     workers = env.workers if env.least_workers is None else ()
     resolve_peers((*env.peers, *workers, *env.servers))
     strategy = build_strategy(env, devices, job.communication) if builds else tf.distribute.get_strategy()
-    heartbeat.spent(ledger.WAITING if env.has_peers else ledger.BUILDING)
+    heartbeat.spent(goodput.WAITING if env.has_peers else goodput.BUILDING)
     stop_keras_scaling_by_replicas()
     remember_auto()
     keep_rows_in_order()

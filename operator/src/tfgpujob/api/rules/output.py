@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rule, trainer_of
 from tfgpujob.api.template import items
-from tfgpujob.names import CODE_DIR, CONFIG_DIR, MODELS_DIR
+from tfgpujob.names import CONFIG_DIR, MODELS_DIR
 from tfgpujob_contract.limits import SHM_DIR
+from tfgpujob_contract.pod import CODE_DIR
 from tfgpujob_contract.trainer_config import Output
 
 _TAKEN = (CODE_DIR, CONFIG_DIR, SHM_DIR)

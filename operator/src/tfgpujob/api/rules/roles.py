@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfgpujob.api.base import MAX_INT32, MAX_REPLICAS
+from tfgpujob.api.base import MAX_INT32
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.predict import predicts
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule, strategy_in
 from tfgpujob.api.rules.spares import WITH_LEADER
 from tfgpujob.api.strategies import Work, having, listed
 from tfgpujob.names import Role
+from tfgpujob_contract.pod import MAX_REPLICAS
 
 _ONE_WORKER = having(lambda traits: traits.one_worker)
 _NEED_WORKER = having(lambda traits: Role.WORKER in traits.needs)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.api.rules.rule import Refusal, rule, strategy_in
 from tfgpujob.api.run_policy import Recovery, RestartScope
 from tfgpujob.api.spec import JobSpec, RestartPolicy
 from tfgpujob.api.strategies import having, listed
 from tfgpujob.names import Role
+from tfgpujob_contract.pod import MAX_REPLICAS
 
 WITH_LEADER = having(lambda traits: traits.resizable and not traits.workers_come_and_go)
 """Strategies under which the workers are a gang with a leader, which takes another number of them."""

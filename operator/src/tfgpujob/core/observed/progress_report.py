@@ -11,9 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.alias_generators import to_camel
 
 from tfgpujob.api.base import NotNegative, NotNegative64
-
-MAX_BYTES: Final = 16 << 10
-"""A longer answer is no report."""
+from tfgpujob_contract.pod import MAX_PROGRESS
 
 MAX_MILLISECONDS: Final = 250_000_000_000_000
 """In the year 9892."""
@@ -101,7 +99,7 @@ class Report(Schema):
 
 def parse(payload: bytes) -> Report | None:
     """The report, or None if the payload is not one."""
-    if len(payload) > MAX_BYTES:
+    if len(payload) > MAX_PROGRESS:
         return None
     try:
         return Report.model_validate_json(payload)

@@ -13,11 +13,8 @@ from pydantic import Field, ValidationError
 
 from tfgpujob.core.observed import progress_report
 from tfgpujob.core.observed.progress_report import Report
+from tfgpujob_contract.pod import MAX_NAME, MAX_NAMES, MAX_POINTS, MAX_SERIES
 
-MAX_BYTES: Final = 192 << 10
-MAX_POINTS: Final = 256
-MAX_NAMES: Final = 16
-_MAX_NAME: Final = 64
 LINE: Final = '{"tfgpu": "progress"'
 """Prefix of a log line for programs; before it may stand the name of the replica."""
 _MAX_LINE: Final = 64 << 10
@@ -29,7 +26,7 @@ Series = Mapping[str, Points]
 
 
 class _Split(progress_report.Schema):
-    names: Annotated[list[Annotated[str, Field(max_length=_MAX_NAME)]], Field(max_length=MAX_NAMES)]
+    names: Annotated[list[Annotated[str, Field(max_length=MAX_NAME)]], Field(max_length=MAX_NAMES)]
     points: Annotated[
         list[Annotated[list[int | float | None], Field(min_length=1, max_length=MAX_NAMES + 1)]],
         Field(max_length=MAX_POINTS),
@@ -43,7 +40,7 @@ class _Answer(progress_report.Schema):
 
 def parse(payload: bytes) -> Series | None:
     """The curves, or None if the payload has none."""
-    if len(payload) > MAX_BYTES:
+    if len(payload) > MAX_SERIES:
         return None
     try:
         found = _Answer.model_validate_json(payload)
@@ -77,7 +74,7 @@ def from_log(lines: Iterable[str]) -> tuple[Series, Report | None]:
         named = {"loss": record.get("loss"), **{name: record.get(name) for name in _SPEED}}
         for name, value in {**named, **(metrics if isinstance(metrics, dict) else {})}.items():
             if _is_number(value) and (name in curves or len(curves) < MAX_NAMES):
-                curves.setdefault(name[:_MAX_NAME], []).append((record["step"], value))
+                curves.setdefault(name[:MAX_NAME], []).append((record["step"], value))
     last = progress_report.parse(json.dumps(records[-1]).encode()) if records else None
     return curves, last
 

@@ -17,6 +17,7 @@ from tfgpujob.api.limits import too_large
 from tfgpujob.core.observed.packed import PACKED, packed
 from tfgpujob.core.observed.snapshot import Dependent, Object, Pod, Termination, Workload
 from tfgpujob.core.observed.waiting import names_what_lacks
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.variables import Variable
 
 _EMPTY: Mapping[str, Any] = {}
@@ -42,8 +43,8 @@ NO_FOLDER: Final = re.compile(r"cp: (?:cannot|can't) stat '/(code|models)/\.'")
 """The error of a copying init container whose image has no such folder, by coreutils or busybox."""
 _GRACE_SECONDS: Final = 30
 """Grace period of a pod that sets none."""
-_COPY_FAILED, _NOT_FETCHED = 1, 163
-"""cp's exit code for every error, and the trainer's for what could not be fetched."""
+_COPY_FAILED = 1
+"""cp's exit code for every error."""
 _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -210,7 +211,7 @@ def _fetch(inits: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         code, said = ended.get("exitCode"), str(ended.get("message") or "")[:MAX_TEXT]
         # Another node may have enough space, or a working disk. With cp's own exit code the job would end.
         if name in _COPIERS and code == _COPY_FAILED and not NO_FOLDER.search(said):
-            return {**container, "state": {"terminated": {**ended, "exitCode": _NOT_FETCHED}}}
+            return {**container, "state": {"terminated": {**ended, "exitCode": int(ExitCode.NOT_FETCHED)}}}
         if name in _BRINGERS and code:
             return container
     return _EMPTY

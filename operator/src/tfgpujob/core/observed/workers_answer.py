@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tfgpujob.api.base import MAX_REPLICAS
 from tfgpujob.core.observed.snapshot import Agreed, LeaderAnswer, Question, Refused
+from tfgpujob_contract.pod import MAX_REPLICAS
 
 _MAX_REASON: Final = 200
 _UNKNOWN: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED})

@@ -7,6 +7,7 @@ from typing import Final
 from tfgpujob import names
 from tfgpujob.core.observed.metadata import dependent_metadata
 from tfgpujob.core.observed.snapshot import Config, Object
+from tfgpujob_contract.pod import PROGRESS_PORT
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """The label that each namespace has from Kubernetes 1.21 on."""
@@ -35,7 +36,7 @@ def build_network_policy(job: Object, config: Config) -> Object:
             "policyTypes": ["Ingress"],
             "ingress": [
                 {"from": [own]},
-                {"from": [operator], "ports": [{"port": names.PROGRESS_PORT, "protocol": "TCP"}]},
+                {"from": [operator], "ports": [{"port": PROGRESS_PORT, "protocol": "TCP"}]},
             ],
         },
     }

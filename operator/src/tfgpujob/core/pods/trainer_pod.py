@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfgpujob import names
+from tfgpujob_contract.pod import CODE_DIR
 from tfgpujob_contract.trainer_config import Code, GitCode, TrainerConfig
 from tfgpujob_contract.variables import GitVariable
 
@@ -88,7 +89,7 @@ def _output_volume(trainer: TrainerConfig) -> dict[str, Any]:
 
 def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: Code, image_volumes: bool) -> None:
     if code.image is not None:
-        _from_image(pod_spec, container, code.image, names.CODE_VOLUME, names.CODE_DIR, as_volume=image_volumes)
+        _from_image(pod_spec, container, code.image, names.CODE_VOLUME, CODE_DIR, as_volume=image_volumes)
         return
     volume: dict[str, Any] = {"name": names.CODE_VOLUME}
     sub_path = None
@@ -103,7 +104,7 @@ def _code(pod_spec: dict[str, Any], container: dict[str, Any], code: Code, image
     elif code.git is not None:
         volume["emptyDir"] = {}
         _add_init_container(pod_spec, _fetch_code(pod_spec, container, code.git))
-    mount(pod_spec, container, volume, names.CODE_DIR, read_only=True, sub_path=sub_path)
+    mount(pod_spec, container, volume, CODE_DIR, read_only=True, sub_path=sub_path)
 
 
 def _from_image(

@@ -19,6 +19,7 @@ from tfgpujob.core.policies.context import ReconcileContext
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.core.status.progress import STALLS, report_of, reporter
 from tfgpujob.names import Condition, Reason
+from tfgpujob_contract.phases import TRAINING
 
 SLOWER = 0.5
 """A straggler needs more time for a step than the others, by this share of theirs."""
@@ -75,7 +76,7 @@ def blocking_replica(ctx: ReconcileContext) -> ReplicaId | None:
 
 def _update_degraded(ctx: ReconcileContext) -> tuple[Event, ...]:
     builder, reported = ctx.builder, report_of(ctx.observed, ctx.snapshot.reports, reporter(ctx.observed))
-    own = _own_seconds(ctx, reported) if reported is not None and reported.phase == "training" else {}
+    own = _own_seconds(ctx, reported) if reported is not None and reported.phase == TRAINING else {}
     if len(own) < 2:
         return ()
     slowest = max(own, key=lambda replica: own[replica])

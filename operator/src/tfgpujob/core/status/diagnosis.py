@@ -18,6 +18,7 @@ from tfgpujob import names
 from tfgpujob.core.observed.trim import NO_FOLDER
 from tfgpujob.core.status import keras_errors, limits
 from tfgpujob.names import Condition, Reason
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.limits import SHM_DIR, Limit
 
 MAX_BYTES = 4096
@@ -182,19 +183,19 @@ _BY_TRAINER = {
     "ProgressDeadline": Diagnosis.HANG,
     "Killed": Diagnosis.KILLED,
 }
-_BY_CODE = {
-    70: Diagnosis.OUT_OF_MEMORY,
-    71: Diagnosis.FENCED,
-    72: Diagnosis.LIMIT_REACHED,
+_BY_CODE: dict[int, Diagnosis] = {
+    ExitCode.OUT_OF_MEMORY: Diagnosis.OUT_OF_MEMORY,
+    ExitCode.FENCED: Diagnosis.FENCED,
+    ExitCode.LIMIT_AT_START: Diagnosis.LIMIT_REACHED,
     132: Diagnosis.CRASH,
     134: Diagnosis.CRASH,
     135: Diagnosis.CRASH,
     136: Diagnosis.CRASH,
     139: Diagnosis.CRASH,
-    160: Diagnosis.PEER_FAILURE,
-    161: Diagnosis.HANG,
-    162: Diagnosis.LIMIT_REACHED,
-    163: Diagnosis.NOT_FETCHED,
+    ExitCode.PEER_FAILURE: Diagnosis.PEER_FAILURE,
+    ExitCode.WATCHDOG: Diagnosis.HANG,
+    ExitCode.LIMIT_REACHED: Diagnosis.LIMIT_REACHED,
+    ExitCode.NOT_FETCHED: Diagnosis.NOT_FETCHED,
 }
 _BUS_ERROR = 135
 _OF_A_BUS_ERROR = f"Look whether {SHM_DIR} is full, which ends programs so: {limits.ACTIONS[Limit.SHARED_MEMORY]}"

@@ -20,11 +20,12 @@ from tfgpujob.core.observed.progress_report import TrainerLedger, parse_ledger
 from tfgpujob.core.observed.restart_records import read as read_records
 from tfgpujob.core.observed.snapshot import Object, Pod, Snapshot
 from tfgpujob.core.status.builder import moment
-from tfgpujob.core.status.goodput_account import OTHER, PARTS, SUSPENDED, Account, Span, follows, in_seconds, summed
+from tfgpujob.core.status.goodput_account import Account, Span, follows, in_seconds, summed
 from tfgpujob.names import Condition, Phase
+from tfgpujob_contract.goodput import OF_TRAINER, OTHER, PARTS, SUSPENDED, WAITING
 
-_OF_THE_TRAINER: Final = frozenset(PARTS) - {"queued", "pulling", "backoff", SUSPENDED}
-_OF_THE_TRAINER_ALONE: Final = _OF_THE_TRAINER - {"waiting", OTHER}
+_OF_THE_TRAINER: Final = frozenset(OF_TRAINER)
+_OF_THE_TRAINER_ALONE: Final = _OF_THE_TRAINER - {WAITING, OTHER}
 
 
 def has_last_words(snapshot: Snapshot) -> bool:

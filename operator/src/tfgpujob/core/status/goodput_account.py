@@ -5,36 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.status.builder import moment, timestamp
-
-OTHER: Final = "other"
-USEFUL: Final = "useful"
-SUSPENDED: Final = "suspended"
-ALL_REDUCE: Final = "allReduce"
-PARTS: Final = (
-    "queued",
-    "pulling",
-    "waiting",
-    "importing",
-    "building",
-    "restoring",
-    "tracing",
-    "input",
-    ALL_REDUCE,
-    "saving",
-    "evaluating",
-    "recomputing",
-    USEFUL,
-    "lost",
-    "restarting",
-    "backoff",
-    SUSPENDED,
-    OTHER,
-)
-"""In the order of a job's life. api/status.py describes each."""
+from tfgpujob_contract.goodput import ALL_REDUCE, PARTS, SUSPENDED, USEFUL
 
 Span = tuple[str, int]
 """A part, and milliseconds."""

@@ -20,8 +20,9 @@ from tfgpujob.core.observed.progress_report import Report, parse_summary
 from tfgpujob.core.observed.snapshot import Pod, Snapshot
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.names import Condition, Phase, Reason, Role
+from tfgpujob_contract import phases
 
-STALLS = frozenset({"training", "evaluating", "saving"})
+STALLS = frozenset({phases.TRAINING, phases.EVALUATING, phases.SAVING})
 """Phases in which a job can stall. Start-up (a compile, a first step, a cache) and an export have their own
 deadlines."""
 

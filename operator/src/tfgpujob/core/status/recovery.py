@@ -15,9 +15,7 @@ from tfgpujob.core.observed.snapshot import Event, Object, Pod, Snapshot
 from tfgpujob.core.status.builder import moment, timestamp
 from tfgpujob.core.status.goodput import chief_pod, ledger_of
 from tfgpujob.names import Phase
-
-MOMENTS: Final = ("failed", "detected", "ended", "created", "started", "restored", "stepped")
-"""In the order in which they come."""
+from tfgpujob_contract.goodput import MOMENTS
 
 RECOVERED: Final = "Recovered"
 """Reason of an event."""

@@ -32,11 +32,9 @@ from tfgpujob.core.status.diagnosis import (
     over_own_limit,
 )
 from tfgpujob.names import Condition, Role
+from tfgpujob_contract.exit_codes import ExitCode
 
 FIRST_RETRYABLE = 128
-STOPPED = 143
-PEER_FAILURE = 160
-DEADLINE = 161
 NODE_LOST = "NodeLost"
 DEVICE_UNHEALTHY = "DeviceUnhealthy"
 PEER_FAILURE_GRACE = timedelta(seconds=10)
@@ -86,7 +84,7 @@ class Failure:
     @property
     def is_peer_failure(self) -> bool:
         """True if it only reports that another task failed."""
-        return self.exit_code == PEER_FAILURE and self.cause is not Cause.DISRUPTION
+        return self.exit_code == ExitCode.PEER_FAILURE and self.cause is not Cause.DISRUPTION
 
     def to_status(self, log_lines: int) -> dict[str, Any]:
         """status.lastFailure."""

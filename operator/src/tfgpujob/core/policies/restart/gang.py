@@ -21,9 +21,10 @@ from tfgpujob.core.pods.in_place import changes_in_place, replaces_lost_pods
 from tfgpujob.core.policies import finished, start
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods, replace_attempt
 from tfgpujob.core.policies.restart import backoff_limit
-from tfgpujob.core.policies.restart.failure import PEER_FAILURE, STOPPED, Cause, Failure, root_cause
+from tfgpujob.core.policies.restart.failure import Cause, Failure, root_cause
 from tfgpujob.core.policies.restart.replica import restart_replicas, restart_with
 from tfgpujob.names import Condition, Reason
+from tfgpujob_contract.exit_codes import ExitCode
 
 
 def restart_after(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome:
@@ -100,7 +101,7 @@ def follows(ctx: ReconcileContext, failure: Failure) -> bool:
     waited = changes_in_place(ctx.spec, ctx.plan) and ctx.builder.is_true(Condition.RESTARTING) and bool(_replaced(ctx))
     if not waited or failure.cause is Cause.DISRUPTION or failure.exit_code is None:
         return False
-    return ctx.observed.restart(failure.replica) == 0 or failure.exit_code in {PEER_FAILURE, STOPPED}
+    return ctx.observed.restart(failure.replica) == 0 or failure.exit_code in {ExitCode.PEER_FAILURE, ExitCode.STOPPED}
 
 
 def _replaced(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:

@@ -20,8 +20,9 @@ from tfgpujob.api import JobSpec
 from tfgpujob.api.strategies import Work
 from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.policies.restart.failure import DEADLINE, NODE_LOST, Failure
+from tfgpujob.core.policies.restart.failure import NODE_LOST, Failure
 from tfgpujob.names import Role
+from tfgpujob_contract.exit_codes import ExitCode
 
 _STARTING = "StartupDeadline"
 """The trainer's cause in its termination message for a start that took too long: a worker may still be reading data."""
@@ -59,6 +60,6 @@ def _has_variables_on_ps(spec: JobSpec) -> bool:
 def _goes_too(failure: Failure) -> Role | None:
     """The role that restarts with the failed replica."""
     role = failure.replica[0]
-    if role is Role.CHIEF and failure.exit_code == DEADLINE and _STARTING not in failure.message:
+    if role is Role.CHIEF and failure.exit_code == ExitCode.WATCHDOG and _STARTING not in failure.message:
         return Role.WORKER
     return Role.CHIEF if role is Role.PS or (role is Role.WORKER and failure.reason == NODE_LOST) else None
