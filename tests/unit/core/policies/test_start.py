@@ -137,7 +137,7 @@ def test_of_a_gang_of_which_volcano_names_nothing_the_pod_that_does_not_fit_is_t
     world.waits("train-worker-0", *GANG_WAITS[-2])
     world.waits("train-worker-1", "Unschedulable", said)
     world.advance(seconds=10)
-    assert f"train-worker-1: Unschedulable: {said} Ask for less" in world.message("Running")
+    assert f"train-worker-1: Unschedulable: {said}. Ask for less" in world.message("Running")
 
 
 def test_what_a_gang_lacks_is_told_when_its_scheduler_says_of_each_pod_that_it_waits_for_the_others() -> None:
@@ -418,7 +418,7 @@ def test_f6_a_missing_secret_is_what_the_kubelet_says_of_it() -> None:
         "containerStatuses": [{"name": "tensorflow", "ready": False, "state": waits}],
     }
     world.settle()
-    assert 'train-worker-0: CreateContainerConfigError: secret "a" not found Create what' in world.message("Running")
+    assert 'train-worker-0: CreateContainerConfigError: secret "a" not found. Create in' in world.message("Running")
 
 
 def test_f6_who_waits_for_its_peers_is_not_what_the_start_waits_for() -> None:

@@ -123,6 +123,12 @@ def test_f4_a_sentence_is_bounded_and_leaves_room_for_the_last_lines() -> None:
         ("Evicted", "The node was low on resource: memory.", 0, 1),
         ("OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu", 0, 1),
         ("UnexpectedAdmissionError", "Pod was rejected: Allocate failed", 0, 1),
+        ("NodeShutdown", "Pod was rejected as the node is shutting down.", 0, 1),
+        ("NodePorts", "Predicate NodePorts failed", 0, 1),
+        ("TaintToleration", "Predicate TaintToleration failed", 0, 1),
+        ("TopologyAffinityError", "Resources cannot be allocated with Topology locality", 0, 1),
+        ("SysctlForbidden", "Pod was rejected: forbidden sysctl", 1, 0),
+        ("AppArmor", "Pod was rejected: Cannot enforce AppArmor", 1, 0),
         ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", 1, 0),
     ],
 )
@@ -167,6 +173,28 @@ def test_f8_a_command_that_is_not_in_the_image_is_named_with_field_and_fix(
             f"The command {command} is not in the image or can't run there: correct {field}, or the image."
         )
     assert found.message == said
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "said"),
+    [("StartError", 128, f"{RUNC}error mounting /a"), ("ContainerStatusUnknown", 137, "It could not be located")],
+)
+def test_f8_the_condition_quotes_the_runtimes_sentence_and_never_a_programs(reason: str, code: int, said: str) -> None:
+    for known, told in ((reason, f" ({reason}: {said}); all"), ("Error", " (Error); all")):
+        world = World(make.job(worker=2))
+        world.settle()
+        world.exits("train-worker-1", code, said, known)
+        assert f"ended with exit code {code}{told}" in world.message("Restarting")
+
+
+def test_f4_of_a_refusal_of_several_lines_none_is_lost() -> None:
+    said = 'admission webhook "a" denied the request:\n\nrequire-labels:\n  team: validation error'
+    world = World(make.job(worker=1))
+    world.refuse = lambda create: (403, said) if create.kind is Kind.POD else None
+    world.settle()
+    failure = world.status["lastFailure"]
+    assert said in failure["message"]
+    assert failure["action"].startswith("Correct what the message names")
 
 
 def test_f8_what_else_keeps_a_container_from_starting_is_the_runtimes_sentence() -> None:
@@ -420,7 +448,8 @@ def test_a_start_that_may_not_be_tried_again_says_what_stopped_it() -> None:
     [
         ("ImagePullBackOff", "Back-off pulling image", "Image", "Check the image's name"),
         ("Unschedulable", "0/3 nodes are available: 3 Insufficient cpu.", "Unschedulable", "Ask for less"),
-        ("CreateContainerConfigError", 'secret "a" not found', "Refused", "Create what the message names"),
+        ("CreateContainerConfigError", 'secret "a" not found', "Refused", "Create in the job's namespace"),
+        ("CrashLoopBackOff", "back-off 5m0s: exit code 3", "Unknown", ""),
     ],
 )
 def test_f7_a_deadline_of_a_job_whose_pods_never_ran_is_blamed_on_what_the_pods_say(

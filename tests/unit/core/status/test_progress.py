@@ -205,3 +205,16 @@ def test_a_program_of_ones_own_is_asked_and_may_stall_if_stall_seconds_says_so()
     world.tells("train-worker-0", idleSeconds=60)
     world.pod("train-worker-1")["status"]["podIP"] = None
     assert asked(world) == ["train-worker-0"]
+
+
+def test_f2_a_program_reports_while_another_container_of_its_pod_cannot_start() -> None:
+    world = running()
+    for name in world.pods:
+        world.pod(name)["status"]["phase"] = "Pending"
+    assert progress_target(world.snapshot()) is None
+    for name in world.pods:
+        (container,) = world.pod(name)["status"]["containerStatuses"]
+        container["state"] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    found = progress_target(world.snapshot())
+    assert found is not None
+    assert found.name == "train-worker-0"

@@ -76,7 +76,7 @@ def _blocked(observed: ObservedPods, waiting: Iterable[ReplicaId]) -> str:
         return ""
     pod = telling(blocked)
     said = pod.no_room or pod.waiting_message
-    detail = f": {said}" if said else ""
+    detail = f": {said.rstrip('. ')}." if said else "."
     what_to_do = f" {advice(pod.waiting_reason, said)}".rstrip()
     return f"{observed.name(blocked[pod])}: {pod.waiting_reason}{detail}{what_to_do}"
 

@@ -299,7 +299,9 @@ def _termination(container: Mapping[str, Any], *, is_init: bool = False) -> Term
 
 
 def _lingers(status: Mapping[str, Any], container: Mapping[str, Any]) -> bool:
-    if status.get("phase") != "Running" or "terminated" not in (container.get("state") or _EMPTY):
+    # While another container can't start, its image being missing for instance, the pod is Pending.
+    ended = status.get("phase") in {"Succeeded", "Failed"}
+    if ended or "terminated" not in (container.get("state") or _EMPTY):
         return False
     return any("terminated" not in (c.get("state") or _EMPTY) for c in status.get("containerStatuses") or ())
 
@@ -338,16 +340,27 @@ def _began(state: Mapping[str, Any]) -> str:
 
 
 def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
-    """Why the pod does not run: PodScheduled's reason, else the first waiting container's."""
+    """Why the pod does not run: PodScheduled's reason, else the first waiting container's, which is named."""
     scheduled = conditions.get("PodScheduled", _EMPTY)
     if scheduled.get("status") == "False":
         return scheduled.get("reason") or "Unschedulable", scheduled.get("message") or ""
-    for field in ("initContainerStatuses", "containerStatuses"):
+    for field, kind in (("initContainerStatuses", "init container"), ("containerStatuses", "container")):
         for container in status.get(field) or ():
             waiting = (container.get("state") or _EMPTY).get("waiting") or _EMPTY
             if waiting.get("reason") not in {None, "PodInitializing", "ContainerCreating"}:
-                return waiting["reason"], waiting.get("message") or ""
+                name = container.get("name")
+                who = f"{kind} {name}" if name != names.CONTAINER else ""
+                said = (who, waiting.get("message"), _last_end(container))
+                return waiting["reason"], ": ".join(str(text) for text in said if text)
     return "", ""
+
+
+def _last_end(container: Mapping[str, Any]) -> str:
+    """How a container that is started again ended."""
+    ended = (container.get("lastState") or _EMPTY).get("terminated")
+    if not ended:
+        return ""
+    return ": ".join(str(text) for text in (f"exit code {ended.get('exitCode')}", ended.get("message")) if text)
 
 
 def _time(value: object) -> str:

@@ -96,6 +96,15 @@ ACTIONS = {
 }
 """One sentence each, shown unchanged."""
 
+NOT_ADMITTED = (
+    "NodeAffinity",
+    "NodePorts",
+    "NodeShutdown",
+    "TaintToleration",
+    "TopologyAffinityError",
+    "UnexpectedAdmissionError",
+)
+"""Reasons of a kubelet that does not admit a pod for the state of its node; a lack of room has others (OutOfcpu)."""
 _BY_REASON = {
     "OOMKilled": Diagnosis.HOST_OUT_OF_MEMORY,
     "Evicted": Diagnosis.EVICTED,
@@ -106,9 +115,7 @@ _BY_REASON = {
     "DeletionByPodGC": Diagnosis.NODE_LOST,
     "TerminationByKubelet": Diagnosis.EVICTED,
     "NodeLost": Diagnosis.NODE_LOST,
-    "NodeAffinity": Diagnosis.NODE_REFUSED,
-    "UnexpectedAdmissionError": Diagnosis.NODE_REFUSED,
-    "TopologyAffinityError": Diagnosis.NODE_REFUSED,
+    **dict.fromkeys(NOT_ADMITTED, Diagnosis.NODE_REFUSED),
     "DeadlineExceeded": Diagnosis.DEADLINE,
     "DeviceUnhealthy": Diagnosis.DEVICE_UNHEALTHY,
     "Shutdown": Diagnosis.NODE_LOST,
@@ -124,6 +131,7 @@ _BY_REASON = {
     "SignatureValidationFailed": Diagnosis.IMAGE,
     "CreateContainerConfigError": Diagnosis.REFUSED,
     "CreateContainerError": Diagnosis.REFUSED,
+    "RunContainerError": Diagnosis.REFUSED,
     "Unschedulable": Diagnosis.UNSCHEDULABLE,
     str(Condition.STALLED): Diagnosis.HANG,
 }
@@ -139,10 +147,13 @@ _BY_OWN_REASON = {
 }
 """By the reason of a condition: no replica failed."""
 _ACTIONS_BY_REASON = {
-    "CreateContainerConfigError": "Create what the message names in the job's namespace, or correct the template.",
+    "CreateContainerConfigError": "Create in the job's namespace what the message says is missing, or correct the "
+    "template.",
     "DeadlineExceeded": "Raise or remove activeDeadlineSeconds in the role's template, which ended the pod.",
 }
 _ACTIONS_BY_OWN_REASON = {
+    str(Reason.FORBIDDEN): "Correct what the message names, in the template or, as an administrator, in the cluster; "
+    "it is tried again.",
     str(Reason.START_DEADLINE_EXCEEDED): "Look why the replicas were not ready, as the message says, or raise "
     "spec.runPolicy.startDeadlineSeconds.",
 }
@@ -300,11 +311,13 @@ def no_room_on_node(reason: str) -> bool:
 def without_replica(reason: str, message: str, pod_reason: str = "") -> dict[str, Any]:
     """status.lastFailure if no replica failed: a deadline, or a refused start. `pod_reason`: why a pod that the others
     wait for does not run, which is more specific."""
-    cause = _BY_REASON.get(pod_reason) or _BY_OWN_REASON.get(reason, Diagnosis.UNKNOWN)
-    action = advice(pod_reason, message) or _ACTIONS_BY_OWN_REASON.get(reason, ACTIONS[cause])
+    known = _BY_REASON.get(pod_reason) if pod_reason else _BY_OWN_REASON.get(reason)
+    cause = known or Diagnosis.UNKNOWN
+    action = advice(pod_reason, message) or _ACTIONS_BY_OWN_REASON.get(reason)
+    action = action or _unknown(pod_reason, None, "") or ACTIONS[cause]
     if cause is Diagnosis.UNSCHEDULABLE:
         action = unschedulable(message)
-    return {"reason": reason, **Finding(cause, action, _tail(message.splitlines(), 1)).to_status()}
+    return {"reason": reason, **Finding(cause, action, _beginning(message)).to_status()}
 
 
 def advice(reason: str, message: str = "") -> str:
@@ -395,6 +408,11 @@ def _tail(lines: list[str], count: int) -> str:
 def _clean(text: str) -> str:
     """Text without lone surrogates, which UTF-8 can't encode but JSON strings may have."""
     return text.encode(errors="replace").decode()
+
+
+def _beginning(text: str) -> str:
+    """The beginning of an API server's or a webhook's sentence, which may have several lines."""
+    return text.encode(errors="replace")[:MAX_BYTES].decode(errors="ignore")
 
 
 def _cut(text: str, size: int) -> str:

@@ -178,7 +178,9 @@ def _trainers(observed: ObservedPods) -> tuple[ReplicaId, ...]:
 
 
 def can_report(pod: Pod) -> bool:
-    return bool(pod.ip) and pod.phase == "Running" and not pod.deleting and not has_ended(pod)
+    # While another container can't start, the pod is Pending, and its program may run.
+    runs = pod.phase == "Running" or (pod.phase == "Pending" and bool(pod.program_began))
+    return bool(pod.ip) and runs and not pod.deleting and not has_ended(pod)
 
 
 def _progress(report: Report) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tfgpujob.core.observed.observed_pods import ObservedPods, has_failed
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import moment
 from tfgpujob.core.status.diagnosis import (
+    NOT_ADMITTED,
     diagnose,
     field_of,
     is_of_runtime,
@@ -40,9 +41,7 @@ DEVICE_UNHEALTHY = "DeviceUnhealthy"
 PEER_FAILURE_GRACE = timedelta(seconds=10)
 """Grace period after a peer failure (exit code 160), within which the failure of the pod that caused it should be
 seen."""
-_DISRUPTIONS = frozenset(
-    {"Evicted", "Preempting", NODE_LOST, "NodeAffinity", "UnexpectedAdmissionError", "Shutdown", "Terminated"}
-)
+_DISRUPTIONS = frozenset({"Evicted", "Preempting", NODE_LOST, "Shutdown", "Terminated", *NOT_ADMITTED})
 _MAX_SENTENCE = 300
 
 
@@ -74,7 +73,8 @@ class Failure:
         if self.reason == DEVICE_UNHEALTHY:
             return f"{self.name} has a device that is not healthy"
         code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
-        told = ": ".join(text for text in (self.reason, " ".join(self.sentence.split())[:_MAX_SENTENCE]) if text)
+        sentence = self.sentence or (self.message if is_of_runtime(self.reason) else "")
+        told = ": ".join(text for text in (self.reason, " ".join(sentence.split())[:_MAX_SENTENCE]) if text)
         reason = f" ({told})" if told else ""
         who = self.name
         if self.container != names.CONTAINER:
