@@ -42,10 +42,19 @@ def test_a_job_from_its_submission_to_its_end(live: LiveCluster) -> None:
         ended = client.wait("whole", timeout_seconds=PATIENCE)
         assert (ended.finished, ended.succeeded, ended.failed) == (True, True, False)
         assert [pod["metadata"]["name"] for pod in client.pods("whole")] == ["whole-worker-0", "whole-worker-1"]
-        assert {event["involvedObject"]["name"] for event in client.events("whole")} == {"whole"}
+        _warns(live, "whole-worker-0", "Warning")
+        _warns(live, "whole-worker-1", "Normal")
+        _warns(live, "w", "Warning")
+        assert {event["involvedObject"]["name"] for event in client.events("whole")} == {"whole", "whole-worker-0"}
         assert client.nodes() == ()
         client.delete("whole")
         assert "whole" not in [found.name for found in client.list(all_namespaces=True)]
+
+
+def _warns(live: LiveCluster, pod: str, kind: str) -> None:
+    about = {"kind": "Pod", "name": pod, "namespace": "default"}
+    event = {"metadata": {"name": f"{pod}.1"}, "involvedObject": about, "type": kind, "reason": "Unhealthy"}
+    live.do(lambda: live.server.create("Event", "default", event, by="kubelet"))
 
 
 def test_curves_of_a_trainer_that_runs_and_of_one_that_has_ended(live: LiveCluster) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.fuzz_inputs import pod_of
 from tests.harness.scenario import job
 from tests.unit.describe.broken import BROKEN, Broken, page
 
@@ -215,6 +216,38 @@ def past(*events: dict[str, Any], now: datetime = NOW) -> list[str]:
     restarting = condition("Restarting", "True", "RetryableFailure", "attempt 500 follows.")
     whole = {**job("digits", worker=1), "metadata": metadata, "status": {"conditions": [restarting]}}
     return describe(whole, [], events, None, now).partition("Timeline (UTC)\n")[2].splitlines()
+
+
+def test_f6_of_a_pod_without_a_reason_kubernetes_last_warning_is_quoted() -> None:
+    pod = pod_of("digits-worker-0", "digits")
+    pod["status"] = {"phase": "Pending", "startTime": "2026-01-01T00:00:00Z"}
+    about = {"uid": "uid-digits-worker-0", "kind": "Pod", "name": "digits-worker-0"}
+    said = 'MountVolume.SetUp failed for volume "keys": secret "keys" not found'
+
+    def warning(second: int, message: str, **other: str) -> dict[str, Any]:
+        at = f"2026-01-01T00:00:{second:02d}Z"
+        return {"involvedObject": about | other, "reason": "FailedMount", "message": message, "lastTimestamp": at}
+
+    status = {"conditions": [condition("Running", "False", "ReplicaNotReady", "0 of 1 required replicas are ready")]}
+    whole = {**job("digits", worker=1), "status": status}
+    whole["metadata"] |= {"namespace": "default", "uid": "uid-digits", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    events = [warning(9, said), warning(8, "before"), warning(10, "of another", uid="another")]
+    head, _, past = describe(whole, [pod], events, None, NOW).partition("Timeline (UTC)\n")
+    assert f"digits-worker-0: FailedMount: {said}" in " ".join(head.split())
+    assert past.splitlines()[-2:] == [
+        "  00:00:08  digits-worker-0: FailedMount: before",
+        f"  00:00:09  digits-worker-0: FailedMount: {said}",
+    ]
+
+
+def test_a_reason_without_a_known_fix_is_followed_to_the_pods_events() -> None:
+    pod = pod_of("digits-worker-0", "digits")
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Blocked by gates"}
+    pod["status"] = {"phase": "Pending", "conditions": [gated]}
+    whole = {**job("digits", worker=1), "status": {"conditions": [condition("Running", "False", "Starting", "x")]}}
+    whole["metadata"] |= {"namespace": "default", "uid": "uid-digits", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    shown = describe(whole, [pod], [], None, NOW)
+    assert "Next        kubectl describe pod digits-worker-0" in shown.splitlines()
 
 
 def test_the_past_of_a_job_with_500_restarts_is_readable() -> None:

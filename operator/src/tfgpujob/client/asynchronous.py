@@ -209,9 +209,13 @@ class AsyncClient:
         return [{"apiVersion": "v1", "kind": "Pod", **item} for item in items]
 
     async def events(self, name: str, namespace: str | None = None) -> Sequence[Object]:
-        """The events about the job itself, as the cluster still has them: by default of the last hour."""
-        query = {"fieldSelector": f"involvedObject.name={paths.checked(name)},involvedObject.kind={names.KIND}"}
-        return await self._server.items(paths.core(namespace or self.namespace, "events"), query)
+        """The events about the job and the warnings about its pods, as the cluster still has them: by default of the
+        last hour."""
+        where = paths.core(namespace or self.namespace, "events")
+        of_job = f"involvedObject.name={paths.checked(name)},involvedObject.kind={names.KIND}"
+        found = await self._server.items(where, {"fieldSelector": of_job})
+        warnings = await self._server.items(where, {"fieldSelector": "involvedObject.kind=Pod,type=Warning"})
+        return [*found, *(event for event in warnings if event["involvedObject"]["name"].startswith(f"{name}-"))]
 
     async def nodes(self) -> Sequence[Object] | None:
         """The nodes of the cluster; None if the caller may not list them."""

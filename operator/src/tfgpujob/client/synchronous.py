@@ -130,7 +130,8 @@ class Client(BlockingClient):
         return self._run(self._client.pods(name, namespace))
 
     def events(self, name: str, namespace: str | None = None) -> Sequence[Object]:
-        """The events about the job itself, as the cluster still has them: by default of the last hour."""
+        """The events about the job and the warnings about its pods, as the cluster still has them: by default of the
+        last hour."""
         return self._run(self._client.events(name, namespace))
 
     def nodes(self) -> Sequence[Object] | None:

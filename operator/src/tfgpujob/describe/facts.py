@@ -24,6 +24,9 @@ class Facts:
     pods: tuple[Pod, ...]
     """In the order chief, worker, ps, evaluator, then by index."""
     events: tuple[Object, ...]
+    """Those about the job."""
+    warnings: tuple[Object, ...]
+    """Those about its pods, as far as they are warnings."""
     nodes: tuple[Object, ...] | None
     """None if the user may not list them."""
     now: datetime
@@ -77,8 +80,10 @@ def gather(
     uid = job["metadata"].get("uid")
     trimmed = [pod for pod in map(trim_pod, pods) if pod.owner_uid == uid and pod.role in roles]
     trimmed.sort(key=lambda pod: (roles.index(pod.role), pod.index))
-    about = [event for event in events if (event.get("involvedObject") or {}).get("uid") == uid]
-    return Facts(job, tuple(trimmed), tuple(about), None if nodes is None else tuple(nodes), now)
+    by_uid = [((event.get("involvedObject") or _EMPTY).get("uid"), event) for event in events]
+    of_job = tuple(event for about, event in by_uid if about == uid)
+    of_pods = tuple(event for about, event in by_uid if about in {pod.uid for pod in trimmed})
+    return Facts(job, tuple(trimmed), of_job, of_pods, None if nodes is None else tuple(nodes), now)
 
 
 def unseen_seconds(job: Object, now: datetime) -> float:

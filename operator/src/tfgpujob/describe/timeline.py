@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.describe.facts import Facts, moment
 from tfgpujob.names import Condition
 from tfgpujob.units import counted
@@ -53,6 +54,19 @@ def _events(facts: Facts) -> Iterator[Entry]:
         when = event.get("firstTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
         times = f" ({event['count']} times)" if int(event.get("count") or 1) > 1 else ""
         yield from _at(when, f"{event['reason']}: {event['message']}{times}")
+    for warning in facts.warnings:
+        yield from _at(last_time(warning), warning_text(warning))
+
+
+def last_time(event: Object) -> str | None:
+    """When it was last seen."""
+    found: str | None = event.get("lastTimestamp") or event.get("eventTime")
+    return found
+
+
+def warning_text(event: Object) -> str:
+    """A kubelet's or a scheduler's sentence about a pod."""
+    return f"{event['involvedObject']['name']}: {event.get('reason')}: {event.get('message')}"
 
 
 def _conditions(facts: Facts) -> Iterator[Entry]:

@@ -12,6 +12,7 @@ from tfgpujob.core.observed.ownership import is_dispatched, other_manager
 from tfgpujob.core.observed.waiting import names_what_lacks
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice
 from tfgpujob.describe.facts import AWAY_SECONDS, Facts, moment, unseen_seconds
+from tfgpujob.describe.timeline import last_time, warning_text
 from tfgpujob.names import MULTIKUEUE, Condition, Reason, Role
 from tfgpujob.units import duration
 
@@ -240,7 +241,8 @@ def _on_a_lost_node(facts: Facts) -> Verdict | None:
 def _not_ready(facts: Facts) -> Verdict | None:
     waiting, running = [pod for pod in facts.pods if pod.waiting_reason], facts.condition(Condition.RUNNING)
     if not waiting and running.get("reason") == Reason.REPLICA_NOT_READY:
-        return Verdict(f"{_phase(facts)}, not ready", str(running["message"]), ())
+        why = "\n".join((str(running["message"]), *_last_warning(facts)))
+        return Verdict(f"{_phase(facts)}, not ready", why, ())
     if not waiting or facts.is_true(Condition.RUNNING):
         return None
     pod = telling(waiting)
@@ -252,7 +254,15 @@ def _not_ready(facts: Facts) -> Verdict | None:
         text = known
     next_step = advice(pod.waiting_reason, pod.waiting_message)
     room = _room(facts) if next_step == ACTIONS[Diagnosis.UNSCHEDULABLE] else ""
-    return Verdict(f"Waiting ({pod.waiting_reason})", text, _steps(next_step, room))
+    steps = _steps(next_step, room) or (f"kubectl describe pod {pod.name}",)
+    return Verdict(f"Waiting ({pod.waiting_reason})", text, steps)
+
+
+def _last_warning(facts: Facts) -> tuple[str, ...]:
+    """Kubernetes' last one about a pod that is not ready; none if there is none, or the user may not read it."""
+    waits = {pod.uid for pod in facts.pods if not pod.ready}
+    about = [event for event in facts.warnings if event["involvedObject"]["uid"] in waits]
+    return tuple(warning_text(event) for event in sorted(about, key=lambda event: last_time(event) or "")[-1:])
 
 
 def _held_up(facts: Facts) -> Verdict | None:
