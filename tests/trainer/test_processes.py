@@ -120,25 +120,13 @@ def start_killed(launch: Launcher, config: dict[str, Any]) -> None:
 
 
 @pytest.mark.deep
-def test_a_killed_and_resumed_run_ends_with_the_same_bits(launch, undisturbed):
-    config = trainer_config(launch.directory / "killed", params={"dropout": 0.3})
-    start_killed(launch, config)
-    resumed = launch.start_workers(config, env={0: {"TFGPU_ATTEMPT": "2"}})
-    assert [t.wait() for t in resumed] == [0, 0], resumed[0].log
-    # TensorFlow may end the chief before its checkpoint of step 14 is whole.
-    assert re.search(r"resuming after step (7|14) ", resumed[0].log), resumed[0].log
-    summary = resumed[0].ended["summary"]
-    assert summary["weightsSha256"] == undisturbed["weightsSha256"]
-    assert summary["splits"] == undisturbed["splits"]
-
-
-@pytest.mark.deep
 def test_killed_stopped_and_resumed_runs_end_with_the_same_bits(launch, undisturbed):
     config = trainer_config(launch.directory / "disturbed", params={"dropout": 0.3})
     start_killed(launch, config)
 
     stopped = launch.start_workers(config, env={1: {"TEST_AT": "8", "TEST_DO": "term"}, 0: {"TFGPU_ATTEMPT": "2"}})
     assert [t.wait() for t in stopped] == [143, 143], stopped[0].log + stopped[1].log
+    # TensorFlow may end the chief before its checkpoint of step 14 is whole.
     resumed_at = re.search(r"resuming after step (7|14) ", stopped[0].log)
     assert resumed_at is not None, stopped[0].log
     steps = [STOPPED.search(t.log) for t in stopped]
@@ -150,7 +138,8 @@ def test_killed_stopped_and_resumed_runs_end_with_the_same_bits(launch, undistur
     resumed = launch.start_workers(config, env={0: {"TFGPU_ATTEMPT": "3"}})
     assert [t.wait() for t in resumed] == [0, 0], resumed[0].log
     assert f"resuming after step {steps[0].group(1)}" in resumed[0].log
-    assert resumed[0].ended["summary"]["weightsSha256"] == undisturbed["weightsSha256"]
+    summary = resumed[0].ended["summary"]
+    assert (summary["weightsSha256"], summary["splits"]) == (undisturbed["weightsSha256"], undisturbed["splits"])
 
 
 def start_shared(launch: Launcher, config: dict[str, Any], **env: str) -> Task:
