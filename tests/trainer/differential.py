@@ -57,6 +57,7 @@ SAID = (
     "each replica clips the gradients of its own rows",
     "no metric counts its loss, so plain Keras shows 0",
     "reset_state() keeps it; here each epoch and evaluation begins at zero",
+    "begins at zero; Keras' first epoch adds to what another model has counted there",
 )
 """What the log says of a program whose numbers depend on how many replicas there are."""
 

@@ -75,7 +75,8 @@ class Evaluations:
         with self._held(model, takeover):
             with session.strategy.scope():
                 model.reset_metrics()
-                build(model, data.head(2), session.name, trains=False)
+                for note in build(model, data.head(2), session.name, trains=False):
+                    say(note)
                 if session.name == PARAMETER_SERVER:
                     return self._on_chief(model, takeover, data, size)
                 steps = self._steps(model, takeover, data)

@@ -43,7 +43,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
     refuse_own_functions(model)
     takeover = take_over(model, name, settings.accumulate, of_script=fit.of_script)
     check_precision(settings, model)
-    build(model, head, name)
+    built = build(model, head, name)
     schedule = make_schedule(settings, data, session.replicas, takeover.accumulate, field=fit.batch_field)
     if batch_normalizations(model, synchronized=True) and schedule.remainder == "step":
         # A replica without rows computes another replica's rows (step/stand_in.py), which would count in their
@@ -59,6 +59,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
         *data.notes,
         *takeover.notes,
         *_executions(model),
+        *built,
         *metrics.kept_over_resets(model),
         *arranged,
         *draw_notes(model, name),
