@@ -225,11 +225,6 @@ async def test_one_plain_put_with_the_token() -> None:
     assert b"\r\nContent-Type: application/json\r\n" in head
 
 
-async def test_a_refusal_keeps_its_words() -> None:
-    async with pod(http(b'{"reason": "no"}', "409 Conflict")) as (client, _):
-        assert await client.put_workers("127.0.0.1", "", 4) == (409, b'{"reason": "no"}')
-
-
 def test_a_resize_that_begins_while_nobody_waits_for_one_is_asked_for_within_a_second() -> None:
     gangs = Gangs(1)
     key = Key("ns-0", "train")
