@@ -79,7 +79,7 @@ RECOVERY_PORT: Final = 8081
 """Port at which the chief's or first worker's pod coordinates a restart in place."""
 MAX_NAME_LENGTH: Final = 48
 MAX_LABEL_LENGTH: Final = 63
-"""Of a DNS label, as a namespace's name is."""
+"""The longest DNS label, as the name of a namespace may be."""
 NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME: Final = re.compile(NAME_PATTERN)
 CONFIG_VOLUME: Final = "tfgpu-config"
