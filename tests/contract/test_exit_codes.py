@@ -25,6 +25,7 @@ PHASES = {
     ExitCode.WATCHDOG: "Restarting",
     ExitCode.LIMIT_REACHED: "Restarting",
     ExitCode.NOT_FETCHED: "Restarting",
+    ExitCode.PEERS_MISSING: "Pending",
 }
 """The phase of a job whose worker 1 has ended with the code while worker 0 runs."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

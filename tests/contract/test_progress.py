@@ -26,6 +26,7 @@ KNOWN: dict[str, Any] = {
     "gpuUsePercent": [93, 0],
     "lastCheckpoint": {**TOLD["lastCheckpoint"], "seconds": 7},
     "inPlaceRestarts": 2,
+    "waitsFor": ["job-worker-1"],
 }
 FOR_PEOPLE = {"allReduce", "compute"}
 """Fields of /progress that the operator does not use."""

@@ -137,10 +137,10 @@ MUTATIONS = (
         ("init-container-fails",),
     ),
     Mutation(
-        "take the peers' init container timing out for a failure",
+        "take a pod that waited for its peers in vain for a failure",
         "failures_are_counted_once",
-        (trim, "_gave_up_at_gate"),
-        lambda _: lambda status: False,
+        (trim, "_waited_in_vain"),
+        lambda _: lambda *ends: False,
         ("unschedulable-and-fail-policy",),
         at=Strike({2: Fault.PAUSED}),
     ),

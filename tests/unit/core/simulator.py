@@ -211,11 +211,15 @@ class World:
         self.pod(name)["status"] = {**kept, **status}
         self.settle()
 
-    def gives_up_at_gate(self, name: str) -> None:
-        """Its wait-for-peers init container times out."""
-        gate = {"name": names.GATE_CONTAINER, "state": {"terminated": {"exitCode": names.GATE_GAVE_UP}}}
-        self.pod(name)["status"] = {"phase": "Failed", "initContainerStatuses": [gate]}
-        self.settle()
+    def waits_in_vain(self, name: str) -> None:
+        """Its peers have not started in time, says its wait-for-peers init container, or the trainer."""
+        pod = self.pod(name)
+        if any(one["name"] == names.GATE_CONTAINER for one in pod["spec"].get("initContainers", ())):
+            gate = {"name": names.GATE_CONTAINER, "state": {"terminated": {"exitCode": names.GATE_GAVE_UP}}}
+            pod["status"] = {"phase": "Failed", "initContainerStatuses": [gate]}
+            self.settle()
+        else:
+            self.exits(name, 164, '{"cause": "PeersMissing", "message": "1 peer did not start"}')
 
     def waits(self, name: str, reason: str, message: str) -> None:
         scheduled = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}

@@ -141,6 +141,11 @@ def test_a_job_in_good_health() -> None:
     assert "AllReady  for 30m00s" in shown
 
 
+def test_a_trainer_says_for_whom_it_waits() -> None:
+    shown = told({"phase": "Running", "progress": {"phase": "waiting for peers", "waitsFor": ["digits-worker-1"]}})
+    assert "waits for digits-worker-1 to start" in shown
+
+
 def test_a_resize_in_place_says_what_it_waits_for() -> None:
     conditions = [
         condition("Created", "True", "QuotaExceeded", "What runs goes on. exceeded quota: q."),

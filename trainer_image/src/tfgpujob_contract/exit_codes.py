@@ -19,3 +19,4 @@ class ExitCode(IntEnum):
     WATCHDOG = 161
     LIMIT_REACHED = 162
     NOT_FETCHED = 163
+    PEERS_MISSING = 164

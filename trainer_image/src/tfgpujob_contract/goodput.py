@@ -51,9 +51,14 @@ CREATED: Final = "created"
 """The next pod is created."""
 STARTED: Final = "started"
 """The next processes are started."""
+IMPORTED: Final = "imported"
+"""TensorFlow and the entrypoint are imported."""
+RESOLVED: Final = "resolved"
+"""The names of all peers resolve."""
 RESTORED: Final = "restored"
+"""The model is built, and the checkpoint read."""
 STEPPED: Final = "stepped"
 """The first step that is no repetition is done."""
 MOMENTS: Final = (FAILED, DETECTED, ENDED, CREATED, STARTED, RESTORED, STEPPED)
-"""The moments of the last restart, in their order. The start of a pod has only the last three, a restart in place no
-CREATED."""
+"""The moments that the operator records of the last restart, in their order. The start of a pod has only the last
+three, a restart in place no CREATED."""

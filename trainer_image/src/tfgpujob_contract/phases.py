@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 STARTING = "starting"
+PEERS = "waiting for peers"
+"""Until the names of all peers resolve, for as long as pods may take to start."""
+
 CACHING = "caching"
 TRAINING = "training"
 EVALUATING = "evaluating"

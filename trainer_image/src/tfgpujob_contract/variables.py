@@ -24,6 +24,8 @@ class Variable(StrEnum):
     PROCESSES_PER_GPU = "TFGPU_PROCESSES_PER_GPU"
     GPU_MEMORY_GROWTH = "TFGPU_GPU_MEMORY_GROWTH"
     GPU_MEMORY_LIMIT_MIB = "TFGPU_GPU_MEMORY_LIMIT_MIB"
+    START_DEADLINE_SECONDS = "TFGPU_START_DEADLINE_SECONDS"
+    """For the bundled trainer: how long it waits for its peers to start."""
     PROGRESS_TOKEN = "TFGPU_PROGRESS_TOKEN"  # noqa: S105 (its name)
     """The token that GET /progress requires."""
     REACHED_STEP = "TFGPU_REACHED_STEP"

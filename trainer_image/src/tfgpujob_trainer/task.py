@@ -89,7 +89,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     if env.serves and (path is None or env.role == "ps"):
         serve(settings, env, heartbeat)
     module = None if path is not None else entrypoint.load(settings.entrypoint, settings.params, env.code_directory)
-    heartbeat.spent(goodput.IMPORTING)
+    heartbeat.spent(goodput.IMPORTING, mark=goodput.IMPORTED)
     if env.progress_port:
         port, token = env.progress_port, env.progress_token
         resizes = ResizeRequests.from_environment()

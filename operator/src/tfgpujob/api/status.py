@@ -191,6 +191,8 @@ class ProgressStatus(StatusModel):
 
     phase: str | None = None
     """What it was doing: starting, caching, training, evaluating, saving, exporting."""
+    waits_for: list[str] | None = None
+    """Pods that have not started, for which it waits. Absent: it waits for none."""
     step: NotNegative64 | None = None
     """Optimizer steps done."""
     total_steps: NotNegative64 | None = None

@@ -59,7 +59,8 @@ class Traits:
     """A job without a chief gets one, as coordinator."""
     cluster: Cluster
     waits_for: Mapping[Role, tuple[Role, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """By role: the roles whose host names must resolve before its wait-for-peers init container ends."""
+    """By role: the roles whose host names must resolve before it may connect. The bundled trainer waits for them by
+    itself; other programs have a wait-for-peers init container."""
     restart: Restart
     runs_on_without: frozenset[Role] = frozenset()
     """Roles of which a replica may restart while the job continues and stays Running."""

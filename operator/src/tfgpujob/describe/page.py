@@ -87,6 +87,8 @@ def _digests(part: str, found: Sequence[str]) -> str:
 def progress_line(progress: Any) -> str:
     """status.progress in one line; empty when nothing was reported."""
     parts = []
+    if progress.get("waitsFor"):
+        parts.append(f"waits for {', '.join(progress['waitsFor'])} to start")
     if progress.get("epoch") is not None:
         parts.append(f"epoch {_of(progress, 'epoch', 'totalEpochs')}")
     if progress.get("step") is not None:

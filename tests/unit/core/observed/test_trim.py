@@ -15,6 +15,7 @@ from tfgpujob_contract.variables import Variable
 OWNER = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": "train", "uid": "job-uid", "controller": True}
 
 
+TRAINS = {names.ANNOTATION_TRAINER_CONFIG: "{}"}
 T = tuple(f"2026-01-01T00:00:0{second}Z" for second in range(4))
 
 
@@ -162,7 +163,17 @@ def test_how_code_was_fetched_says_nothing_of_the_replicas_end() -> None:
 )
 def test_who_gave_up_at_the_peer_gate(container: str, state: dict[str, Any], gave_up: bool) -> None:
     found = trim_pod(pod(status={"phase": "Failed", "initContainerStatuses": [{"name": container, "state": state}]}))
-    assert found.gave_up_at_gate is gave_up
+    assert found.waited_in_vain is gave_up
+
+
+@pytest.mark.parametrize(
+    ("code", "annotations", "in_vain"), [(164, TRAINS, True), (163, TRAINS, False), (164, {}, False)]
+)
+def test_which_trainer_waited_for_its_peers_in_vain(code: int, annotations: dict[str, str], in_vain: bool) -> None:
+    """A program of the user's may mean something else by its code."""
+    main = {"name": names.CONTAINER, "state": {"terminated": {"exitCode": code}}}
+    seen = pod(metadata={"annotations": annotations}, status={"phase": "Failed", "containerStatuses": [main]})
+    assert trim_pod(seen).waited_in_vain is in_vain
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from tests.unit.core import make
 
+from tfgpujob import names
 from tfgpujob.core.pods.in_place import share_of_budget
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.names import Role
+from tfgpujob_contract.variables import Variable
 
 COMMAND = ["python", "train.py"]
 IN_PLACE = {"recovery": "InPlace"}
@@ -99,3 +101,25 @@ def test_workers_that_predict_share_the_budget_by_how_many_there_may_be() -> Non
     job = make.job("Custom", worker=worker, trainer=trainer)
     spec, plan = make.parsed(job), make.plan(job)
     assert [share_of_budget(spec, plan, index, 6) for index in range(4)] == [2, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("joins", "trainer", "peers"),
+    [
+        (False, {"trainer": None, "image": "mine:1"}, "train-worker-0.train.ns.svc,train-worker-1.train.ns.svc"),
+        (True, {"trainer": None, "image": "mine:1"}, "train-worker-0.train.ns.svc"),
+        (False, {}, None),
+        (True, {}, None),
+    ],
+)
+def test_a_program_of_ones_own_is_started_once_its_peers_have_addresses(
+    joins: bool, trainer: dict[str, Any], peers: str | None
+) -> None:
+    """One that joins needs the leader alone: any other may have no room, or be lost. The trainer waits by itself."""
+    worker = {"replicas": 2, **(OWN if trainer else {})}
+    job = make.job("MultiWorkerMirrored", worker=worker, run=IN_PLACE, **trainer)
+    pod = build_pod(job, make.parsed(job), make.plan(job), Replica(Role.WORKER, 1, 1, joins=joins))
+    gates = [one for one in pod["spec"].get("initContainers", ()) if one["name"] == names.GATE_CONTAINER]
+    assert [environment(gate)["TFGPU_GATE_PEERS"] for gate in gates] == ([peers] if peers else [])
+    waits = environment(pod["spec"]["containers"][0]).get(Variable.START_DEADLINE_SECONDS)
+    assert (waits is None) == bool(gates)

@@ -187,14 +187,11 @@ def test_one_worker_of_a_rigid_job_becomes_elastic_with_the_next_start_of_the_jo
     assert "train-worker-2" in world.pods
 
 
-def test_the_chief_knows_that_workers_may_come_and_waits_for_none_of_them() -> None:
+def test_the_chief_knows_that_workers_may_come() -> None:
     world = training(run={"recovery": "InPlace"})
     told = environment(world, "train-chief-0")
     assert told[Variable.WORKERS_MIN] == "1"
     assert not {Variable.WORKERS_MIN, Variable.RECOVERY_RESIZE} & environment(world, "train-worker-0").keys()
-    (gate,) = (c for c in world.pod("train-chief-0")["spec"]["initContainers"] if c["name"] == names.GATE_CONTAINER)
-    peers = next(entry["value"] for entry in gate["env"] if entry["name"] == "TFGPU_GATE_PEERS")
-    assert "ps-0" in peers and "worker" not in peers
     scale(world, 3)
     joins = environment(world, "train-worker-2")
     assert Variable.RECOVERY_JOINS not in joins, "there is no gang whose round it waits for"

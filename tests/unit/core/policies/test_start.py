@@ -213,7 +213,7 @@ def test_a_peer_gate_that_gave_up_while_the_operator_was_away_is_no_failure_of_t
     world.settle()
     world.stop()
     world.advance(seconds=61)
-    world.gives_up_at_gate("train-worker-0")
+    world.waits_in_vain("train-worker-0")
     world.start()
     assert world.condition("Failed") == "True/StartDeadlineExceeded"
     assert (world.status["attempt"], world.status.get("restarts", 0)) == (1, 0)
@@ -223,7 +223,7 @@ def test_a_peer_gate_that_gives_up_before_the_operators_clock_ends_the_start_too
     world = World(job(startDeadlineSeconds=60))
     world.settle()
     world.advance(seconds=59)
-    world.gives_up_at_gate("train-worker-0")
+    world.waits_in_vain("train-worker-0")
     assert (world.condition("Created"), world.pods) == ("False/StartDeadlineExceeded", [])
     assert (world.status["attempt"], world.status.get("restarts", 0)) == (2, 0)
 
@@ -239,7 +239,7 @@ def test_a_start_of_which_only_a_part_was_created_is_too_late_as_soon_as_a_whole
     world.job["status"] = world.writes[0]
     world.advance(seconds=30 if by_its_gate else 90)
     if by_its_gate:
-        world.gives_up_at_gate("train-worker-0")
+        world.waits_in_vain("train-worker-0")
     creates = len(world.creates)
     world.start()
     assert (world.condition("Created"), world.pods) == ("False/StartDeadlineExceeded", [])

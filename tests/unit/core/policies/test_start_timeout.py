@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.unit.core import make
 from tests.unit.core.simulator import World
 
@@ -73,7 +74,7 @@ def test_a_peer_gate_that_gave_up_for_want_of_a_node_is_no_failure_of_the_job() 
     bind(world, "train-worker-0")
     world.stop()
     world.advance(seconds=91)
-    world.gives_up_at_gate("train-worker-0")
+    world.waits_in_vain("train-worker-0")
     world.start()
     assert world.condition("Failed") == "True/ScheduleTimeoutExceeded"
     assert world.status.get("restarts", 0) == 0
@@ -127,3 +128,14 @@ def test_a_clock_of_the_api_server_that_is_ahead_holds_up_nothing() -> None:
         world.pod(name)["metadata"]["creationTimestamp"] = "2027-01-01T00:00:00Z"
     world.advance(seconds=61)
     assert world.condition("Created") == "False/ScheduleTimeoutExceeded"
+
+
+@pytest.mark.parametrize("program", [{}, {"trainer": None, "image": "mine:1"}])
+def test_what_a_pod_says_that_waited_in_vain_is_said_of_the_start(program: dict[str, Any]) -> None:
+    """All pods run, and a name does not resolve: only the trainer knows. The init container has no words of its own."""
+    world = started(make.job(worker=2, **program))
+    world.ready("train-worker-0", "train-worker-1")
+    world.waits_in_vain("train-worker-1")
+    assert world.condition("Created") == "False/StartDeadlineExceeded"
+    assert ("train-worker-1: 1 peer did not start" in world.message("Created")) == (not program)
+    assert world.status.get("restarts", 0) == 0

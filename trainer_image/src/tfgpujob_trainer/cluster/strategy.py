@@ -1,10 +1,7 @@
-"""Resolves the peers, builds the tf.distribute strategy, and gives its name in SUPPORT."""
+"""Builds the tf.distribute strategy, and gives its name in SUPPORT."""
 
 from __future__ import annotations
 
-import random
-import socket
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,35 +12,10 @@ from tfgpujob_trainer.cluster.instance_keys import reuse_instance_keys
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.strategies import MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, PARAMETER_SERVER
-from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say
 
 AUTO, RING, NCCL, HIERARCHICAL_COPY = "Auto", "Ring", "NCCL", "HierarchicalCopy"
 """spec.trainer.communication. Absent is Auto."""
-
-
-def resolve_peers(peers: Sequence[str]) -> None:
-    """Wait until every peer's name resolves: TensorFlow would fail at the first collective instead.
-
-    Waits without a limit of its own; the start-up deadline is the watchdog's.
-    """
-    said = 0.0
-    missing = list(peers)
-    while missing:
-        missing = [peer for peer in missing if not _resolves(peer.rpartition(":")[0])]
-        if missing and time.monotonic() - said > 10:
-            say(f"waiting for the names of {counted(len(missing), 'peer')}: {', '.join(missing[:5])}")
-            said = time.monotonic()
-        if missing:
-            time.sleep(random.uniform(0.2, 0.5))  # noqa: S311 (spreads the workers' questions)
-
-
-def _resolves(host: str) -> bool:
-    try:
-        socket.getaddrinfo(host, None)
-    except OSError:
-        return False
-    return True
 
 
 def build_strategy(

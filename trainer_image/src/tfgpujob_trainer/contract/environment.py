@@ -89,6 +89,8 @@ class Environment:
     """How many of these followed a failure."""
     without: tuple[int, ...] = ()
     """Indexes of workers that are missing from `peers` between others."""
+    start_seconds: int | None = None
+    """How long the pods of the job may take to start; None: the operator has not started this one."""
     reached_step: int = 0
     """The highest step that earlier attempts are known to have completed: steps up to it are repetitions."""
 
@@ -123,6 +125,13 @@ class Environment:
     def has_peers(self) -> bool:
         """True if the end of another task can be the cause of this one's."""
         return len(self.peers) > 1 or self.is_asynchronous
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The tasks whose names must resolve before the strategy is built. Building the strategy of workers that join
+        and leave waits for them."""
+        workers = self.workers if self.least_workers is None else ()
+        return (*self.peers, *workers, *self.servers)
 
     @property
     def on_one_machine(self) -> bool:
@@ -208,6 +217,7 @@ def read(env: Mapping[str, str]) -> Environment:
         round=_integer(env, ROUND, 0, 0) or 0,
         in_place_restarts=_integer(env, IN_PLACE_RESTARTS, 0, 0) or 0,
         without=tuple(int(index) for index in env.get(WITHOUT, "").split(",") if index),
+        start_seconds=_integer(env, Variable.START_DEADLINE_SECONDS, None, 1),
         reached_step=_integer(env, Variable.REACHED_STEP, 0, 0) or 0,
     )
 

@@ -100,6 +100,13 @@ class NotFetchedError(TrainerError):
     cause = "NotFetched"
 
 
+class PeersMissingError(TrainerError):
+    """The pods of other tasks did not start in time. It is no failure of this one."""
+
+    code = ExitCode.PEERS_MISSING
+    cause = "PeersMissing"
+
+
 class NotFiniteError(TrainerError):
     """The loss became NaN or infinite."""
 

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.devices import prepare_devices
+from tfgpujob_trainer.cluster.peer_names import resolve_peers
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.cluster.strategy import build_strategy, resolve_peers
+from tfgpujob_trainer.cluster.strategy import build_strategy
 from tfgpujob_trainer.contract.exits import ConfigError, TrainerError
 from tfgpujob_trainer.contract.own_program import environment
 from tfgpujob_trainer.own_loop.supervised import SupervisedStatus, new_status
@@ -48,7 +49,7 @@ class Task:
             raise ConfigError(
                 "strategy() comes too late: TensorFlow has begun to compute", "call it before anything of TensorFlow"
             ) from error
-        resolve_peers(self.env.peers)
+        resolve_peers(self.env)
         found = build_strategy(self.env, devices)
         self._stop.listen()
         if isinstance(self.run_status, SupervisedStatus):

@@ -7,9 +7,10 @@ import dataclasses
 import json
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from tfgpujob_contract import goodput
+from tfgpujob_contract import goodput, phases
 from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.contract.exits import Outcome
 from tfgpujob_trainer.reporting.ledger import Bookkeeper, Ledger
@@ -17,6 +18,8 @@ from tfgpujob_trainer.reporting.run_status import RunStatus
 
 FD_VARIABLE = "TFGPU_TRAINER_HEARTBEAT_FD"
 LEDGER_VARIABLE = "TFGPU_TRAINER_LEDGER"
+MAX_NAMED = 8
+"""Missing pods that are named in a report."""
 
 
 class Heartbeat:
@@ -42,6 +45,11 @@ class Heartbeat:
         part = self._bookkeeper.beat(phase, step)
         self._send({"phase": phase, "step": step, **self._spent(part)})
         self.ledger.stepped(step)
+
+    def waits_for(self, pods: Sequence[str]) -> None:
+        """Report that these pods have not started yet; none: that they all have."""
+        self.run_status.update(waitsFor=[*pods[:MAX_NAMED]] or None)
+        self.beat(phases.PEERS if pods else phases.STARTING)
 
     def spent(self, part: str, following: str = goodput.BUILDING, mark: str = "") -> None:
         """Report that the time up to now was spent on `part`, and that what follows is `following`."""

@@ -27,10 +27,12 @@ from tfgpujob_contract.goodput import (
     STEPPED,
     TRACING,
     USEFUL,
+    WAITING,
 )
 
 _OF_PHASE: Final[Mapping[str, str]] = {
     phases.STARTING: BUILDING,
+    phases.PEERS: WAITING,
     phases.CACHING: BUILDING,
     phases.EVALUATING: EVALUATING,
     phases.SAVING: SAVING,

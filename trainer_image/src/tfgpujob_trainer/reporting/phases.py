@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tfgpujob_contract.phases import SCRIPT, SERVING, STARTING, WAITING
+from tfgpujob_contract.phases import PEERS, SCRIPT, SERVING, STARTING, WAITING
 
-UNTIMED = (STARTING, WAITING, SERVING, SCRIPT)
+UNTIMED = (STARTING, PEERS, WAITING, SERVING, SCRIPT)
 """Phases in which stepSeconds does not apply: start-up and serving have deadlines of their own, the others none."""
 
 

@@ -38,6 +38,7 @@ class RunStatus:
             "allReduce": None,
             "compute": None,
             "workerSeconds": None,
+            "waitsFor": None,
             "gpuMemoryMiB": None,
             "gpuUsePercent": None,
             "lastCheckpoint": None,

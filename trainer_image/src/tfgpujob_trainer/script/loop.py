@@ -20,6 +20,7 @@ from unittest import mock
 from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.cluster.devices import prepare
 from tfgpujob_trainer.cluster.leaving import leave_together
+from tfgpujob_trainer.cluster.peer_names import resolve_peers
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import listening
 from tfgpujob_trainer.contract import config, own_program, script
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str]) -> None:
         if not script.starts_a_server(path):
             _serve(env, path)
     try:
+        if not env.serves:
+            resolve_peers(env)
         with (
             _tf_config_is_the_jobs(path),
             mock.patch.object(sys, "argv", [str(path), *(settings.args or ())]),

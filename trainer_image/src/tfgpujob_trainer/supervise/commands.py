@@ -22,8 +22,8 @@ class End:
 
     @property
     def worth_a_retry(self) -> bool:
-        """By the contract of contract/exits.py; a requested stop is no failure."""
-        return self.code >= FIRST_RETRIED and self.code != ExitCode.STOPPED
+        """By the contract of contract/exits.py; a requested stop is no failure, nor are peers that do not come."""
+        return self.code >= FIRST_RETRIED and self.code not in (ExitCode.STOPPED, ExitCode.PEERS_MISSING)
 
     @property
     def leaves(self) -> bool:

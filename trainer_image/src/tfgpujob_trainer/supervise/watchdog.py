@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tfgpujob_contract.exit_codes import ExitCode
-from tfgpujob_contract.phases import SCRIPT, SERVING, STARTING, WAITING
+from tfgpujob_contract.phases import PEERS, SCRIPT, SERVING, STARTING, WAITING
 from tfgpujob_trainer.contract.exits import Outcome
 from tfgpujob_trainer.reporting.phases import grace_seconds
 
@@ -26,7 +26,7 @@ class Watchdog:
         self._phase, self._step, self._since = STARTING, 0, now
 
     def beat(self, phase: str, step: int, now: float) -> None:
-        """Record a heartbeat; start-up has one deadline in total."""
+        """Record a heartbeat; start-up has one deadline in total, from when all peers have started."""
         if phase != STARTING:
             self._since = now
         self._phase, self._step = phase, step
@@ -39,7 +39,8 @@ class Watchdog:
     def overdue(self, now: float) -> Outcome | None:
         """The outcome of a process that is silent for too long, else None."""
         silent = now - self._since
-        own = {STARTING: self._startup, SERVING: _FROZEN * self._step_seconds, WAITING: math.inf, SCRIPT: math.inf}
+        own = {STARTING: self._startup, SERVING: _FROZEN * self._step_seconds}
+        own |= dict.fromkeys((PEERS, WAITING, SCRIPT), math.inf)
         if silent <= own.get(self._phase, self._step_seconds + self._grace):
             return None
         cause = "StartupDeadline" if self._phase == STARTING else "ProgressDeadline"

@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from tfgpujob_contract import goodput
 from tfgpujob_contract.trainer_config import TrainerConfig
+from tfgpujob_trainer.cluster.peer_names import resolve_peers
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
-from tfgpujob_trainer.cluster.strategy import build_strategy, name_in_support, resolve_peers
+from tfgpujob_trainer.cluster.strategy import build_strategy, name_in_support
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.data.in_order import keep_rows_in_order
 from tfgpujob_trainer.model.loss import stop_keras_scaling_by_replicas
@@ -66,11 +67,11 @@ def open_session(
 
     `builds`: False for a process that distributes in another way, or serves.
     """
-    # Building the strategy waits for workers that join and leave.
-    workers = env.workers if env.least_workers is None else ()
-    resolve_peers((*env.peers, *workers, *env.servers))
+    spent_on = goodput.WAITING if env.has_peers else goodput.BUILDING
+    resolve_peers(env, heartbeat.waits_for)
+    heartbeat.spent(spent_on, mark=goodput.RESOLVED)
     strategy = build_strategy(env, devices, job.communication) if builds else tf.distribute.get_strategy()
-    heartbeat.spent(goodput.WAITING if env.has_peers else goodput.BUILDING)
+    heartbeat.spent(spent_on)
     stop_keras_scaling_by_replicas()
     remember_auto()
     keep_rows_in_order()

@@ -24,6 +24,8 @@ _Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 _Task = Annotated[str, Field(pattern=r"^(chief|worker)-[0-9]{1,4}$")]
 
+_Pod = Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9-]+$")]
+
 
 class Schema(BaseModel):
     """Base of a trainer's reports. Unknown keys are ignored: they come from a newer trainer."""
@@ -88,6 +90,8 @@ class Report(Schema):
     """Current utilization of each of them, by NVML."""
     idle_seconds: NotNegative64 = 0
     """Since it finished a step, an evaluation batch or a save."""
+    waits_for: Annotated[list[_Pod], Field(max_length=8)] | None = None
+    """Pods that have not started, for which it waits."""
     waits_for_peers: bool = False
     """It has computed its part of the step and waits in the all-reduce."""
     last_checkpoint: Checkpoint | None = None

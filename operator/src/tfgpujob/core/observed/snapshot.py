@@ -116,8 +116,8 @@ class Pod:
     sidecar among the init containers does not count: its kubelet ends that."""
     status_message: str = ""
     """status.message, the cluster's sentence about status_reason; else that of its DisruptionTarget condition."""
-    gave_up_at_gate: bool = False
-    """Its wait-for-peers init container has timed out, so that its program never began."""
+    waited_in_vain: bool = False
+    """It has waited for its peers for as long as they may take to start, and ended."""
     ip: str = ""
     """status.podIP; empty until it has one."""
     started_at: str = ""

@@ -131,7 +131,7 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         lingers=_lingers(status, container),
         status_message=_text(status.get("message") or (target.get("message") if _disruption(target) else "")),
         termination=_termination(_fetch(inits), is_init=True) or _termination(container) or _of_another(spec, status),
-        gave_up_at_gate=_gave_up_at_gate(gate_end),
+        waited_in_vain=_waited_in_vain(gate_end, container, metadata),
         ip=status.get("podIP") or "",
         progress_token=_token(spec, Variable.PROGRESS_TOKEN) if held is None else held.progress_token,
         recovery_token=_token(spec, Variable.RECOVERY_TOKEN) if held is None else held.recovery_token,
@@ -325,8 +325,11 @@ def _ended_at(metadata: Mapping[str, Any], status: Mapping[str, Any], conditions
     return max((write.get("time") or "" for write in writes), default="")
 
 
-def _gave_up_at_gate(ended: Mapping[str, Any]) -> bool:
-    return bool(ended.get("exitCode") == names.GATE_GAVE_UP)
+def _waited_in_vain(gate: Mapping[str, Any], container: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
+    """True if the init container that waits for peers gave up, or the trainer did, which waits by itself."""
+    trains = names.ANNOTATION_TRAINER_CONFIG in (metadata.get("annotations") or _EMPTY)
+    ended = (container.get("state") or _EMPTY).get("terminated") or _EMPTY
+    return gate.get("exitCode") == names.GATE_GAVE_UP or (trains and ended.get("exitCode") == ExitCode.PEERS_MISSING)
 
 
 def _scheduled_at(conditions: Mapping[str, Mapping[str, Any]]) -> str:

@@ -89,13 +89,7 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
             save_seconds=replica.save_seconds,
             image_volumes=plan.image_volumes,
         )
-    # A joining pod needs only the leader. Each of the others may be lost as well, or a spare that is used already.
-    leads = (replica.role, replica.index) == plan.members.chief
-    joins = () if leads else (address.host(*plan.members.chief),)
-    themselves = frozenset({Role.WORKER}) if spec.workers_come_and_go else frozenset()
-    trains = peers_to_wait_for(spec.strategy, plan, address, replica.role, but=themselves)
-    peers = joins if replica.joins else trains
-    if peers:
+    elif peers := _peers(spec, plan, address, replica):
         gate = _gate(plan.gate_image, peers, spec.run_policy.start_deadline_seconds)
         pod_spec["initContainers"] = [gate, *pod_spec.get("initContainers", [])]
 
@@ -116,6 +110,15 @@ def build_pod(job: Object, spec: JobSpec, plan: Plan, replica: Replica) -> Objec
         },
         "spec": pod_spec,
     }
+
+
+def _peers(spec: JobSpec, plan: Plan, address: Address, replica: Replica) -> tuple[str, ...]:
+    """The hosts that the program of this pod needs at its start."""
+    if not replica.joins:
+        return peers_to_wait_for(spec.strategy, plan, address, replica.role)
+    # Each of the others may be lost as well, or a spare that is used already.
+    leads = (replica.role, replica.index) == plan.members.chief
+    return () if leads else (address.host(*plan.members.chief),)
 
 
 def _copied(value: Any, levels: int) -> Any:
@@ -155,8 +158,10 @@ def _environment(
     limit = spec.gpu.memory.limit_mib
     cluster = replace(plan, members=plan.members.whole()) if replica.joins else plan
     growth = limit is None if spec.gpu.memory.growth is None else spec.gpu.memory.growth
+    config = None if spec.predicts else tf_config(spec.strategy, cluster, address, replica.role, replica.index)
+    start = str(spec.run_policy.start_deadline_seconds)
     values = {
-        "TF_CONFIG": None if spec.predicts else tf_config(spec.strategy, cluster, address, replica.role, replica.index),
+        "TF_CONFIG": config,
         Variable.STRATEGY: str(spec.strategy),
         Variable.JOB: job_metadata["name"],
         Variable.NAMESPACE: job_metadata["namespace"],
@@ -171,6 +176,7 @@ def _environment(
         Variable.PROCESSES_PER_GPU: str(spec.gpu.processes_per_gpu) if len(plan.ports[replica.role]) > 1 else None,
         Variable.GPU_MEMORY_GROWTH: "true" if growth else "false",
         Variable.GPU_MEMORY_LIMIT_MIB: None if limit is None else str(limit),
+        Variable.START_DEADLINE_SECONDS: start if spec.trainer is not None and config is not None else None,
         Variable.PROGRESS_TOKEN: replica.progress_token or None,
         Variable.REACHED_STEP: str(replica.reached_step) if spec.trainer is not None and replica.reached_step else None,
         **({} if spec.trainer is not None or not spec.gpu.memory.growth else names.OWN_PROGRAMS_GROWTH),

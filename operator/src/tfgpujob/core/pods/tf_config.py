@@ -60,10 +60,7 @@ def _cluster(strategy: Strategy, plan: Plan, address: Address, role: Role, task:
     return full
 
 
-def peers_to_wait_for(
-    strategy: Strategy, plan: Plan, address: Address, role: Role, *, but: frozenset[Role] = frozenset()
-) -> tuple[str, ...]:
-    """Hosts that must resolve before the wait-for-peers init container ends; empty: the pod has none. `but`: roles that
-    the program itself waits for."""
-    waits_for = [r for r in TRAITS[strategy].waits_for.get(role, ()) if r not in but]
+def peers_to_wait_for(strategy: Strategy, plan: Plan, address: Address, role: Role) -> tuple[str, ...]:
+    """Hosts that must resolve before the program may connect."""
+    waits_for = TRAITS[strategy].waits_for.get(role, ())
     return tuple(address.host(r, i) for r in waits_for for i in range(plan.counts.get(r, 0)))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tfgpujob.api import RunPolicy
 from tfgpujob.core.membership.messages import blocking_reason, why_not_ready
 from tfgpujob.core.observed.observed_pods import ObservedPods
-from tfgpujob.core.observed.snapshot import Outcome
+from tfgpujob.core.observed.snapshot import Outcome, Pod
 from tfgpujob.core.policies import ensure_pods, finished, start
 from tfgpujob.core.policies.context import ReconcileContext
 from tfgpujob.core.policies.deadlines import schedule_deadline, start_deadline
 from tfgpujob.core.policies.refusals import Problem
 from tfgpujob.core.status.builder import StatusBuilder
-from tfgpujob.core.status.diagnosis import unschedulable, without_replica
+from tfgpujob.core.status.diagnosis import message_of, unschedulable, without_replica
 from tfgpujob.names import Condition, Reason
 
 _NAMES_IN_A_LINE = 8
@@ -37,15 +37,15 @@ def exceeded(builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) 
     """The deadline of the start that has passed. scheduleTimeoutSeconds first: the scheduler's message is more
     specific.
 
-    The wait-for-peers init containers have the same deadline, and detect it while the operator is down.
+    Pods that wait for their peers have the same deadline, and detect it while the operator is down.
     """
     scheduled_by, ready_by = schedule_deadline(builder, policy, observed), start_deadline(builder, policy)
     if scheduled_by is not None and builder.now >= scheduled_by:
         return _not_scheduled_in_time(policy, observed)
     required = set(observed.members.required)
-    gave_up = any(pod.gave_up_at_gate for replica, pod in observed.pods.items() if replica in required)
-    passed = gave_up or (ready_by is not None and builder.now >= ready_by)
-    return _not_ready_in_time(policy, observed) if passed else None
+    waited = [pod for replica, pod in observed.pods.items() if replica in required and pod.waited_in_vain]
+    passed = waited or (ready_by is not None and builder.now >= ready_by)
+    return _not_ready_in_time(policy, observed, waited) if passed else None
 
 
 def _not_scheduled_in_time(policy: RunPolicy, observed: ObservedPods) -> Problem:
@@ -58,12 +58,14 @@ def _not_scheduled_in_time(policy: RunPolicy, observed: ObservedPods) -> Problem
     return Problem(Condition.CREATED, Reason.SCHEDULE_TIMEOUT_EXCEEDED, message, "", 300)
 
 
-def _not_ready_in_time(policy: RunPolicy, observed: ObservedPods) -> Problem:
+def _not_ready_in_time(policy: RunPolicy, observed: ObservedPods, waited: Sequence[Pod]) -> Problem:
     seconds = policy.start_deadline_seconds
     message = (
         f"Not all replicas were ready within spec.runPolicy.startDeadlineSeconds ({seconds} s), so all were released: "
         f"{why_not_ready(observed, patient=False)[1]}"
     )
+    told = (f" {pod.name}: {text}" for pod in waited if (text := message_of(pod)))
+    message += next(told, "")
     why = blocking_reason(observed)
     return Problem(Condition.CREATED, Reason.START_DEADLINE_EXCEEDED, message, "", 300, pod_reason=why)
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from tfgpujob import names
+from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.observed.trim import NO_FOLDER
 from tfgpujob.core.status import keras_errors, limits
 from tfgpujob.names import Condition, Reason
@@ -190,6 +191,7 @@ _BY_TRAINER = {
     "Fenced": Diagnosis.FENCED,
     "Stopped": Diagnosis.STOPPED,
     "PeerFailure": Diagnosis.PEER_FAILURE,
+    "PeersMissing": Diagnosis.DEADLINE,
     "StartupDeadline": Diagnosis.HANG,
     "ProgressDeadline": Diagnosis.HANG,
     "Killed": Diagnosis.KILLED,
@@ -386,6 +388,11 @@ def _trainer_record(said: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def message_of(pod: Pod) -> str:
+    """The bundled trainer's own words about its end; empty if there are none."""
+    return _message(_trainer_record(pod.termination.message), "", 0) if pod.termination is not None else ""
 
 
 def _message(trainer: dict[str, Any], said: str, lines: int) -> str:

@@ -186,6 +186,7 @@ def can_report(pod: Pod) -> bool:
 def _progress(report: Report) -> dict[str, Any]:
     fields = {
         "phase": report.phase,
+        "waitsFor": report.waits_for,
         "step": report.step,
         "totalSteps": report.steps,
         "percent": _percent(report.step, report.steps),

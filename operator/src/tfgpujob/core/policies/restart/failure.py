@@ -1,12 +1,12 @@
 """Which replicas have failed, which failure is the root cause of the others, and whether it is retryable.
 
 Exit codes: 0 is success; 1–127 are permanent, 128 and above retryable (a signal, or a code that the trainer documents
-as such: 143 stopped on request, 160 peer failure, 161 deadline, 162 a limit of the machine, 163 nothing fetched). The
-code of a container that could not be started is the runtime's, and says nothing: a command that is not in the image is
-permanent, whatever else keeps a container from starting retryable. A pod
-that failed without an exit code is retryable. What the cluster does to a pod costs nothing: it evicts or loses it, or
-the node has no longer the room that the scheduler had counted on; an eviction for the pod's own limit is counted. A
-peer failure (160) only follows another failure, so it is the root cause last.
+as such: 143 stopped on request, 160 peer failure, 161 deadline, 162 a limit of the machine, 163 nothing fetched; 164,
+peers that did not start, is no failure of the pod). The code of a container that could not be started is the runtime's,
+and says nothing: a command that is not in the image is permanent, whatever else keeps a container from starting
+retryable. A pod that failed without an exit code is retryable. What the cluster does to a pod costs nothing: it evicts
+or loses it, or the node has no longer the room that the scheduler had counted on; an eviction for the pod's own limit
+is counted. A peer failure (160) only follows another failure, so it is the root cause last.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def peer_failure_grace(failure: Failure, now: datetime) -> datetime | None:
 
 def _stopped(observed: ObservedPods, replica: ReplicaId) -> bool:
     pod = observed.pods.get(replica)
-    if pod is None or observed.succeeded(replica) or pod.gave_up_at_gate:
-        # A timeout of wait-for-peers is no failure of the pod: the start took too long.
+    if pod is None or observed.succeeded(replica) or pod.waited_in_vain:
+        # That is no failure of the pod: the start took too long.
         return False
     return has_failed(pod) or pod.deleting or observed.lost(replica) or bool(pod.unhealthy_device)
 
