@@ -138,6 +138,11 @@ differential-planted: venv-trainer ## how many programs it takes to find each of
 bench-operator: venv ## the operator's speed beside a direct client and kube's Job controller (BASE=<commit>: and that commit's)
 	@$(PY) -m tests.bench $(if $(BASE),--base $(BASE))
 
+.PHONY: bench-start
+bench-start: venv venv-trainer ## from submit to the first step, and a restart, beside the program by hand (ROUNDS=5; ARGS=--cluster: on the one that is up)
+	@$(if $(findstring --cluster,$(ARGS)),$(PY),$(TRAINER_PY)) -m tests.bench.start --rounds $(ROUNDS) $(ARGS)
+ROUNDS ?= 5
+
 .PHONY: bench-page
 bench-page: venv ## the list and a deleted job's page before a real API server, and the memory of the history
 	@$(PY) -m tests.page
