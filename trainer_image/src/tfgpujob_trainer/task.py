@@ -11,6 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+import tfgpujob_trainer.contract.keras_wrappers  # noqa: F401 (before TensorFlow, which imports Keras)
+
+# isort: split
 import tensorflow as tf
 
 from tfgpujob_contract import goodput, phases

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tfgpujob_trainer.reporting.log import say
 
@@ -33,6 +32,8 @@ class Profiler:
         if self._running:
             self._running = False
             if self._attempt(tf.profiler.experimental.stop):
+                from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415 (takes long)
+
                 # TensorBoard looks for profiles beside event files.
                 EventFileWriter(str(self._directory), filename_suffix=".profile-empty").close()
                 say(f"profile written: tensorboard --logdir {self._directory.parent}")

@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from typing import TYPE_CHECKING, Any
 
 from tfgpujob_trainer.reporting.numbers import one_number
+
+if TYPE_CHECKING:
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 
 class Scalars:
@@ -27,6 +26,11 @@ class Scalars:
 
     def write(self, split: str, step: int, values: Mapping[str, Any]) -> None:
         """Add the values of `train` or `validation` at `step`; readers see them when this returns."""
+        # Imported here, after the first steps, and by the one process that writes: it takes 2 % of a start.
+        from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415
+        from tensorboard.plugins.scalar.summary_v2 import scalar_pb  # noqa: PLC0415
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415
+
         if split not in self._writers:
             self._writers[split] = EventFileWriter(str(self._directory / split))
         writer = self._writers[split]

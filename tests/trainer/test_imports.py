@@ -1,0 +1,34 @@
+"""What a training process imports before its entrypoint: nothing that only some jobs use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+import tfgpujob_trainer.task
+print(*sorted({"sklearn", "scipy.stats", "tensorboard", "keras.wrappers"} & {*sys.modules}))
+import keras
+print(hasattr(keras.wrappers, "Nothing"), "sklearn" in sys.modules)
+from keras.wrappers import SKLearnClassifier
+print(SKLearnClassifier.__module__, SKLearnClassifier is keras.wrappers.SKLearnClassifier, "sklearn" in sys.modules)
+"""
+
+
+def test_scikit_learn_and_tensorboard_are_imported_when_they_are_used():
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines() == [
+        "keras.wrappers",
+        "False False",
+        "keras.src.wrappers.sklearn_wrapper True True",
+    ], ended.stderr
+
+
+def test_the_classes_are_those_of_keras():
+    """A new version may have others."""
+    code = "import keras; print(*sorted(name for name in dir(keras.wrappers) if name[0].isupper()))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    from tfgpujob_trainer.contract import keras_wrappers  # noqa: PLC0415 (here Keras is imported already)
+
+    assert tuple(ended.stdout.split()) == keras_wrappers._CLASSES
