@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src import backend  # Keras is pinned
 
 from tfgpujob_contract import phases
 from tfgpujob_trainer.data.sources import Indexed
@@ -38,12 +39,22 @@ def predict(
     hooks("on_predict_begin")
     outputs = []
     for index, batch in enumerate(islice(_batches(x, batch_size or DEFAULT_BATCH, whole=own), steps)):
+        if index == 0:
+            _build(session.strategy, model, keras.utils.unpack_x_y_sample_weight(batch)[0] if own else batch)
         hooks("on_predict_batch_begin", index)
         outputs.append(tf.nest.map_structure(np.asarray, model.predict_function(batch)))
         hooks("on_predict_batch_end", index, {"outputs": outputs[-1]})
         session.heartbeat.beat(phases.PREDICTING)
     hooks("on_predict_end")
     return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *outputs)
+
+
+def _build(strategy: tf.distribute.Strategy, model: keras.Model, inputs: Any) -> None:
+    """Make the variables of a model that has none yet where fit() needs them: in the job's strategy."""
+    if not all(layer.built for layer in model._flatten_layers()):  # noqa: SLF001
+        symbolic = tf.nest.map_structure(lambda array: keras.KerasTensor(array.shape, array.dtype.name), inputs)
+        with strategy.scope():
+            backend.compute_output_spec(partial(model, training=False), symbolic)
 
 
 def _batches(x: Any, size: int, *, whole: bool) -> Iterator[Any]:
