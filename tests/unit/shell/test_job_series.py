@@ -48,6 +48,13 @@ def test_a_job_says_what_it_does() -> None:
         assert any(sorted(re.split(r"[{},]", line)) == sorted(re.split(r"[{},]", one)) for one in lines), line
 
 
+def test_no_snapshot_is_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 10,000 jobs they held the event loop for 70 ms at each scrape."""
+    store = store_with_a_job()
+    monkeypatch.delattr(Store, "snapshot")
+    assert "tfgpu_job_info{" in text_of(store)
+
+
 def test_its_series_are_gone_a_minute_after_it() -> None:
     store = store_with_a_job(phase="Succeeded", completionTime="2026-03-04T15:20:00Z")
     assert "tfgpu_job_info{" in text_of(store, after=timedelta(seconds=60))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from tests.harness import vtime
@@ -15,10 +16,10 @@ from tests.machine import PATIENCE
 from tests.unit.core.gangs import running
 from tests.unit.shell.answering_pod import http, pod
 
-from tfgpujob.core.observed.snapshot import Kind
+from tfgpujob.core.observed.snapshot import Kind, Snapshot
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.pod_poller import MAX_IN_FLIGHT
-from tfgpujob.shell.progress_poller import ProgressPoller
+from tfgpujob.shell.progress_poller import IN_ONE_PIECE, ProgressPoller
 from tfgpujob.shell.store import Key, Store
 
 TOLD = b'{"phase": "training", "step": 3, "steps": 10}'
@@ -88,12 +89,14 @@ class Jobs:
         self.under_way -= 1
         return self._answer()
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds: float, beside: Coroutine[Any, Any, None] | None = None) -> None:
         async def for_a_while() -> None:
+            other = asyncio.create_task(beside) if beside is not None else None
             poll = ProgressPoller(self.store, self.ask, self.changed.append, interval=30.0, metrics=self.metrics)
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await poll.run()
+            assert other is None or other.done()
 
         vtime.run(for_a_while())
 
@@ -106,6 +109,27 @@ def test_each_job_is_asked_once_an_interval_spread_over_it() -> None:
     assert 'tfgpu_progress_asked_total{result="ok"} 6' in jobs.metrics.text()
     (report,) = snapshot_of(jobs.store, Key("ns-0", "train")).reports.values()
     assert report.step == 3
+
+
+def test_a_round_of_many_jobs_lets_other_work_have_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, looked, in_one_piece = Jobs(100), 0, list[int]()
+    snapshot = jobs.store.snapshot
+
+    def counted(key: Key) -> Snapshot | None:
+        nonlocal looked
+        looked += 1
+        return snapshot(key)
+
+    async def others() -> None:
+        nonlocal looked
+        while sum(in_one_piece) < 100:
+            in_one_piece.append(looked)
+            looked = 0
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(jobs.store, "snapshot", counted)
+    jobs.run(0.2, beside=others())
+    assert max(in_one_piece) <= IN_ONE_PIECE
 
 
 @pytest.mark.parametrize(("answer", "result"), [(None, "unreachable"), (b"{}", "refused")])

@@ -40,11 +40,9 @@ class JobSeries:
         return lambda: _text(jobs[: self._most], max(0, len(jobs) - self._most), now)
 
     def _job(self, key: Key, now: datetime) -> _Job | None:
-        held = self._store.snapshot(key)
-        if held is None:
-            return None
-        ended = (held.job.get("status") or {}).get("completionTime")
-        return None if ended and moment(ended) < now - KEPT else (held.job, [*held.reports.values()])
+        found = self._store.reported(key)
+        ended = (found[0].get("status") or {}).get("completionTime") if found is not None else None
+        return None if ended and moment(ended) < now - KEPT else found
 
 
 def _text(jobs: Sequence[_Job], left_out: int, now: datetime) -> str:

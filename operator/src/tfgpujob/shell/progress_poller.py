@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from tfgpujob.core.observed import progress_report
 from tfgpujob.core.observed.snapshot import Pod
@@ -17,6 +18,9 @@ from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.pod_poller import PodPoller
 from tfgpujob.shell.progress_client import FetchProgress
 from tfgpujob.shell.store import Key, Store
+
+IN_ONE_PIECE: Final = 20
+"""Jobs that are looked at before the event loop gets its turn: one of 512 pods takes 0.6 ms."""
 
 
 class ProgressPoller:
@@ -39,7 +43,7 @@ class ProgressPoller:
         clock, turn = asyncio.get_running_loop().time, 0
         async with asyncio.TaskGroup() as polling:
             while True:
-                began, keys = clock(), [key for key in self._store.jobs() if self._target(key)]
+                began, keys = clock(), await self._to_poll()
                 for number, key in enumerate(keys, 1):
                     await asyncio.sleep(began + self._interval * number / len(keys) - clock())
                     if key in self._under_way:
@@ -59,6 +63,16 @@ class ProgressPoller:
                     self._changed(key)
         finally:
             self._under_way.discard(key)
+
+    async def _to_poll(self) -> list[Key]:
+        """The jobs of a round. Other work gets its turn in between: there may be thousands."""
+        found = []
+        for number, key in enumerate(self._store.jobs()):
+            if not number % IN_ONE_PIECE:
+                await asyncio.sleep(0)
+            if self._target(key):
+                found.append(key)
+        return found
 
     def _target(self, key: Key) -> Pod | None:
         return self._poller.find(key, progress_target)
