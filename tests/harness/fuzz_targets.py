@@ -27,6 +27,7 @@ from tfgpujob import convert, core
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.core import reconcile
 from tfgpujob.core.observed import progress_report, trim
+from tfgpujob.core.observed.packed import spec_of
 from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.observed.snapshot import Config, Kind
 from tfgpujob.core.pods.dropped_fields import dropped_fields
@@ -74,7 +75,7 @@ def _reconciled(held: Store, name: str) -> Any:
 
 def expect_neighbours(held: Store, *names: str) -> None:
     for name in names:
-        assert snapshot_of(held, Key("ns", name)).job["spec"] == SPEC, f"{name} is seen otherwise"
+        assert spec_of(snapshot_of(held, Key("ns", name)).job) == SPEC, f"{name} is seen otherwise"
         assert _reconciled(held, name)["phase"] == "Starting", f"{name} does not start"
 
 
@@ -143,7 +144,8 @@ def pods_made(mutator: Mutator) -> None:
     """No accepted spec becomes a pod with power over its node."""
     # As read by an API server, which gives every part of a template a depth that Python can follow.
     written = mutator.spoilt({"spec": SPEC}, most=1, danger=0.9).get("spec")
-    job = trim.trim_job(decoding.decoded(mutator.text(job_of("strange", written))))
+    kept = trim.trim_job(decoding.decoded(mutator.text(job_of("strange", written))))
+    job = {**kept, "spec": spec_of(kept)}
     spec = parse_job(job) if "unreadable" not in job else None
     if not isinstance(spec, JobSpec):
         return

@@ -14,7 +14,7 @@ import orjson
 from tfgpujob.core.observed.snapshot import Object
 
 PACKED: Final = "packedSpec"
-_FROM: Final = 1 << 10
+_FROM: Final = 1 << 8
 """Bytes of JSON from which on a spec is packed."""
 _BESIDE: Final = ("managedBy", "strategy", "runPolicy", "trainer")
 _MAX_TEXT: Final = 253
