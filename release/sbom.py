@@ -11,6 +11,8 @@ from pathlib import Path
 
 from release.images import Image
 
+_CONTRACT = "tfgpujob-contract"
+
 
 def write(image: Image, tree: Path, version: str, target: Path, epoch: int) -> None:
     """Raises RuntimeError with the tool's words."""
@@ -29,5 +31,9 @@ def write(image: Image, tree: Path, version: str, target: Path, epoch: int) -> N
         raise RuntimeError(f"{file.name}: {done.stderr}")
     bill = json.loads(file.read_text())
     # The project takes its version from the code, where the tool does not look for it.
-    bill["metadata"]["component"]["version"] = version
+    component = bill["metadata"]["component"]
+    component["version"] = version
+    # The lock has what is installed from elsewhere, and this is built beside the project.
+    contract = {"bom-ref": _CONTRACT, "purl": f"pkg:pypi/{_CONTRACT}@{version}", "name": _CONTRACT, "version": version}
+    bill["components"].append({**contract, "type": "library", "licenses": component["licenses"]})
     file.write_text(json.dumps(bill, indent=2, sort_keys=True) + "\n")
