@@ -20,7 +20,7 @@ from tests.trainer.inprocess import train_here
 from tfgpujob_trainer.checkpoints import in_memory
 from tfgpujob_trainer.checkpoints.memory_file import FD_VARIABLE, MemoryFile
 from tfgpujob_trainer.checkpoints.pace import SHARE, Pace
-from tfgpujob_trainer.contract import usage
+from tfgpujob_trainer.machine import usage
 from tfgpujob_trainer.model.variables import weights_digest
 
 WRITER = """

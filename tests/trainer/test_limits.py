@@ -20,10 +20,10 @@ import tensorflow as tf
 from tests.trainer.harness import Launcher, Task, launcher, until
 
 from tfgpujob_contract.limits import Limit, recognise
-from tfgpujob_trainer.contract import limits, usage
 from tfgpujob_trainer.contract.exits import classify, limit_reached
-from tfgpujob_trainer.contract.limits import recognise_lines
-from tfgpujob_trainer.contract.usage import Bound, Usage
+from tfgpujob_trainer.machine import limits, usage
+from tfgpujob_trainer.machine.limits import recognise_lines
+from tfgpujob_trainer.machine.usage import Bound, Usage
 
 ANOTHER_USER = 54_321
 NO_ROOM = "unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)), "sh", "-c"

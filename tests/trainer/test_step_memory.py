@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.trainer.inprocess import train_here
 
-from tfgpujob_trainer.contract import usage
+from tfgpujob_trainer.machine import usage
 from tfgpujob_trainer.model import step_memory
 from tfgpujob_trainer.model.step_memory import bytes_per_row, warnings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.advise.measuring import WORTH, Measured, measure
 from tfgpujob_trainer.contract.text import counted
-from tfgpujob_trainer.contract.usage import memory_room
+from tfgpujob_trainer.machine.usage import memory_room
 
 STEPS = 100
 """Steps of a run with one batch size."""

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.checkpoints.memory_file import Copy, MemoryFile
 from tfgpujob_trainer.checkpoints.pace import Pace
-from tfgpujob_trainer.contract.usage import memory_room
+from tfgpujob_trainer.machine.usage import memory_room
 from tfgpujob_trainer.model.variables import reader
 
 Say = Callable[[str], None]

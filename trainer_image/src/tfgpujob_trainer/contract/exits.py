@@ -20,8 +20,8 @@ from typing import Any
 
 from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.limits import Limit, recognise
-from tfgpujob_trainer.contract.limits import SHARED_MEMORY_FIX, address_space, explain, in_bytes
-from tfgpujob_trainer.contract.usage import Usage, measure, shared_memory
+from tfgpujob_trainer.machine.limits import SHARED_MEMORY_FIX, address_space, explain, in_bytes
+from tfgpujob_trainer.machine.usage import Usage, measure, shared_memory
 
 TERMINATION_LOG_BYTES = 4096
 """Kubernetes keeps this much of a container's termination message."""

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 from keras.src.models.functional import Functional
 
-from tfgpujob_trainer.contract.usage import memory_room
+from tfgpujob_trainer.machine.usage import memory_room
 
 _GIB = 1 << 30
 _NOT_KEPT = (

@@ -25,10 +25,10 @@ from tfgpujob_contract.goodput import DETECTED, ENDED, IMPORTING, LOST, OTHER, R
 from tfgpujob_contract.limits import Limit
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
-from tfgpujob_trainer.contract import limits
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import Outcome, limit_reached, out_of_memory
-from tfgpujob_trainer.contract.usage import oom_kills, shared_memory
+from tfgpujob_trainer.machine import limits
+from tfgpujob_trainer.machine.usage import oom_kills, shared_memory
 from tfgpujob_trainer.reporting.heartbeat import LEDGER_VARIABLE
 from tfgpujob_trainer.reporting.ledger import Ledger
 from tfgpujob_trainer.reporting.resize_requests import ResizeRequests

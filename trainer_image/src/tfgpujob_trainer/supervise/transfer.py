@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
-from tfgpujob_trainer.contract.usage import memory_room
+from tfgpujob_trainer.machine.usage import memory_room
 
 _CHUNK = 1 << 20
 _DIGEST_BYTES = hashlib.sha256().digest_size * 2 + 1

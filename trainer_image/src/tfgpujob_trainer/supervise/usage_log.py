@@ -6,8 +6,8 @@ from collections.abc import Callable
 from time import perf_counter
 
 from tfgpujob_contract.limits import Limit
-from tfgpujob_trainer.contract.limits import warnings
-from tfgpujob_trainer.contract.usage import Usage, measure, refused_threads
+from tfgpujob_trainer.machine.limits import warnings
+from tfgpujob_trainer.machine.usage import Usage, measure, refused_threads
 
 _SECONDS = 2.0
 _COST = 0.01

@@ -1,6 +1,6 @@
 """Limits of a machine that end programs other than the bundled trainer, by their last output.
 
-The bundled trainer reports more: the limit's value and what used it (contract/limits.py in its package).
+The bundled trainer reports more: the limit's value and what used it (machine/limits.py in its package).
 """
 
 from __future__ import annotations

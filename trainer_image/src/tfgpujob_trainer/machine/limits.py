@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfgpujob_contract.limits import LAST_LINES, PATTERNS, Limit, recognise
-from tfgpujob_trainer.contract.usage import Bound, Usage, number
+from tfgpujob_trainer.machine.usage import Bound, Usage, number
 
 _NEAR = 0.8
 """Share from which on a limit counts as nearly reached."""
