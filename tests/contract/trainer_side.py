@@ -25,7 +25,6 @@ from tfgpujob_trainer.contract import (
     config,
     environment,
     exits,
-    strategies,
 )
 from tfgpujob_trainer.contract.support import SUPPORT
 from tfgpujob_trainer.reporting.ledger import Ledger
@@ -48,9 +47,8 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def facts(_: None) -> dict[str, Any]:
-    """The trainer's strategies, and what these do not do."""
+    """What the trainer does not do under a strategy."""
     return {
-        "strategies": {name: dataclasses.asdict(its) for name, its in strategies.STRATEGIES.items()},
         "refused": {one: [s for s, its in row.items() if its.kind == "refused"] for one, row in SUPPORT.items()},
     }
 

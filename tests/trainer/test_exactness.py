@@ -31,9 +31,9 @@ from tests.trainer.cases import (
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import train_in_micro_batches, train_plainly
 
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_trainer.checkpoints.store import variables_to_save
 from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError
-from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.contract.support import SUPPORT
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.model.build import build
@@ -48,7 +48,7 @@ def test_every_technique_that_is_called_exact_is_proved():
         return {
             technique
             for technique, row in SUPPORT.items()
-            if {support.kind for strategy, support in row.items() if strategy != PARAMETER_SERVER} == {kind}
+            if {support.kind for strategy, support in row.items() if strategy != Strategy.PARAMETER_SERVER} == {kind}
         }
 
     assert everywhere("exact") == set(CASES) | JUDGED_OTHERWISE

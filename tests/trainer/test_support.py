@@ -6,8 +6,8 @@ from pathlib import Path
 
 import keras
 
+from tfgpujob_contract.strategies import STRATEGIES
 from tfgpujob_trainer.cluster.strategy import _BUILDERS
-from tfgpujob_trainer.contract.strategies import STRATEGIES
 from tfgpujob_trainer.contract.support import SUPPORT, markdown
 from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes
 

@@ -114,16 +114,6 @@ ROLES: Final = tuple(Role)
 """In their order. Iterating over an enumeration is slower: it costs a call for each member."""
 
 
-class Strategy(StrEnum):
-    """spec.strategy: which tf.distribute strategy the pods run."""
-
-    ONE_DEVICE = "OneDevice"
-    MIRRORED = "Mirrored"
-    MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
-    PARAMETER_SERVER = "ParameterServer"
-    CUSTOM = "Custom"
-
-
 class Phase(StrEnum):
     """status.phase: one word for people; programs read the conditions."""
 

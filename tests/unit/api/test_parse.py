@@ -19,7 +19,8 @@ from tfgpujob.api import (
     parse_job,
     processes,
 )
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import Role
+from tfgpujob_contract.strategies import Strategy
 
 
 def job(**spec: Any) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import pytest
 
 import tfgpujob
 from tfgpujob.api.strategies import TRAITS, Cluster, Work, having, listed
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import Role
+from tfgpujob_contract.strategies import Strategy
 
 PACKAGE = Path(tfgpujob.__file__).parent
 CHOOSE_ONE = {"convert/job.py", "convert/roles.py", "convert/code.py", "cli/verbs/convert.py", "cli/behaviour.py"}

@@ -21,7 +21,8 @@ from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.interface import WatchEvent
 from tfgpujob.kube.lines import Part
-from tfgpujob.names import Condition, Phase, Strategy
+from tfgpujob.names import Condition, Phase
+from tfgpujob_contract.strategies import Strategy
 
 
 def test_a_job_from_its_submission_to_its_end(live: LiveCluster) -> None:

@@ -19,7 +19,7 @@ from tfgpujob.client import ApiError, AsyncClient, Client, code_map, job_of_file
 from tfgpujob.client.blocking import LoopThread
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.connection import Connection
-from tfgpujob.names import Strategy
+from tfgpujob_contract.strategies import Strategy
 
 
 def test_a_python_file_becomes_a_job_that_owns_its_code(live: LiveCluster, tmp_path: Path) -> None:

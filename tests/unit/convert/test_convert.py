@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.convert import Conversion, Effect, convert
 from tfgpujob.core.advice import advice
-from tfgpujob.names import Strategy
+from tfgpujob_contract.strategies import Strategy
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases/convert").glob("*.yaml"))
 OLDER_PLACES = {"cleanPodPolicy", "cleanupPodPolicy", "backoffLimit", "activeDeadlineSeconds"}

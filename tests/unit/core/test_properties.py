@@ -19,7 +19,8 @@ from tfgpujob.core.observed.snapshot import Dependent, Kind, Pod, Snapshot
 from tfgpujob.core.pods.tf_config import Address, tf_config
 from tfgpujob.core.reconcile import finalize_status, reconcile
 from tfgpujob.core.status.builder import timestamp
-from tfgpujob.names import Condition, Role, Strategy
+from tfgpujob.names import Condition, Role
+from tfgpujob_contract.strategies import Strategy
 
 JOBS = st.one_of(
     st.builds(

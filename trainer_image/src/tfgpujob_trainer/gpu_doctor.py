@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_trainer.cluster.devices import prepare_devices
 from tfgpujob_trainer.cluster.gpus import driver_cuda
 from tfgpujob_trainer.cluster.strategy import NCCL, build_strategy
 from tfgpujob_trainer.contract import environment
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, Outcome
-from tfgpujob_trainer.contract.strategies import MIRRORED
 from tfgpujob_trainer.supervise.pod_end import write_termination_log
 
 _LEAST_FREE = 0.9
@@ -103,7 +103,7 @@ def multiplies(device: str) -> bool:
 
 def adds_up(devices: Sequence[str], env: Environment) -> bool:
     """True if an all-reduce over the devices is right, by NCCL if they are GPUs."""
-    strategy = build_strategy(replace(env, strategy=MIRRORED, gpus=len(devices)), devices, NCCL)
+    strategy = build_strategy(replace(env, strategy=Strategy.MIRRORED, gpus=len(devices)), devices, NCCL)
 
     def replica() -> Any:
         context = tf.distribute.get_replica_context()

@@ -19,12 +19,12 @@ from typing import Any, NoReturn
 
 import keras
 
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_contract.variables import Variable
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
 from tfgpujob_trainer.contract.exits import ConfigError, TrainerError, classify, users_traceback
-from tfgpujob_trainer.contract.strategies import ONE_DEVICE
 from tfgpujob_trainer.data.feed import Feed
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(settings: TrainerConfig, rates: Sequence[float]) -> list[float]:
     """The loss of each step's batch before the step, until it is not finite, or too large to continue."""
     alone = {name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", Variable.STRATEGY)}
-    env = replace(environment.read(alone), strategy=ONE_DEVICE, role="worker", index=0)
+    env = replace(environment.read(alone), strategy=Strategy.ONE_DEVICE, role="worker", index=0)
     if settings.mode != "train":
         raise ConfigError("trainer.mode is predict, which has no learning rate", "test a job that trains")
     path = script.find(settings, env)

@@ -18,8 +18,9 @@ from tfgpujob.api.strategies import TRAITS, Restart, Traits
 from tfgpujob.api.template import without_empty
 from tfgpujob.api.trainer import Trainer
 from tfgpujob.api.volumes import MAX_CLAIM_TEMPLATES, ClaimRetention, ClaimTemplate, WhenDeleted
-from tfgpujob.names import CONTAINER, ROLES, Role, Strategy
+from tfgpujob.names import CONTAINER, ROLES, Role
 from tfgpujob_contract.pod import MAX_REPLICAS
+from tfgpujob_contract.strategies import Strategy
 
 MAX_GPUS = 64
 """In one pod; more than any machine has."""

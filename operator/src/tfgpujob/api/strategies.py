@@ -1,7 +1,7 @@
 """One row for each strategy, with all its traits.
 
 The rules (and their CEL), TF_CONFIG, the wait-for-peers init container, restart scope, success, GPU defaults and
-`tfgpu explain` read it. A new strategy is a row here and a name in `names.Strategy`.
+`tfgpu explain` read it. A new strategy is a row here and a name in `Strategy`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Final
 
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import Role
+from tfgpujob_contract.strategies import Strategy
 
 
 class Cluster(Enum):

@@ -21,8 +21,9 @@ from tfgpujob.core.observed.plan import Plan, replica_specs
 from tfgpujob.core.pods import in_place
 from tfgpujob.core.policies.restart.backoff_limit import DISRUPTIONS_IN_A_ROW
 from tfgpujob.core.policies.restart.failure import FIRST_RETRYABLE
-from tfgpujob.names import SUPERVISE, Role, Strategy
+from tfgpujob.names import SUPERVISE, Role
 from tfgpujob.units import counted, duration
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_contract.trainer_config import TrainerConfig
 
 _POLICIES = {

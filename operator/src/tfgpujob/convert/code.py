@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.names import Strategy
 from tfgpujob_contract.pod import CODE_DIR
 from tfgpujob_contract.python_file import Kind, kind_of
+from tfgpujob_contract.strategies import Strategy
 
 CODE_LIMIT: Final = 1_000_000
 """Bytes of code that fit: a ConfigMap holds 1 MiB."""

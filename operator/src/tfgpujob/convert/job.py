@@ -15,7 +15,8 @@ from tfgpujob.convert import v1alpha1
 from tfgpujob.convert.notes import Conversion, Effect, Note, Part
 from tfgpujob.convert.roles import convert_roles, replicas
 from tfgpujob.convert.run_policy import convert_run_policy
-from tfgpujob.names import MAX_NAME_LENGTH, NAME, Role, Strategy
+from tfgpujob.names import MAX_NAME_LENGTH, NAME, Role
+from tfgpujob_contract.strategies import Strategy
 
 GROUP: Final = "kubeflow.org"
 KIND: Final = "TFJob"

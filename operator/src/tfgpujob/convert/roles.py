@@ -8,7 +8,8 @@ from typing import Any
 
 from tfgpujob.convert.notes import Effect, Part
 from tfgpujob.convert.template import convert_template, gpu_resource
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import Role
+from tfgpujob_contract.strategies import Strategy
 
 _ROLES = {"chief": Role.CHIEF, "master": Role.CHIEF, "worker": Role.WORKER, "ps": Role.PS, "evaluator": Role.EVALUATOR}
 _ANEW = "the pod is created again: a TFJob restarts the container in place, and keeps its emptyDir volumes"

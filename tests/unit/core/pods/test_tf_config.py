@@ -10,7 +10,8 @@ import pytest
 from tests.unit.core import make
 
 from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
-from tfgpujob.names import Role, Strategy
+from tfgpujob.names import Role
+from tfgpujob_contract.strategies import Strategy
 
 ADDRESS = Address("train", "ns")
 

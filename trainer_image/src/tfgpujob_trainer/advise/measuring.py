@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_contract.variables import Variable
 from tfgpujob_trainer.advise import run_log
 from tfgpujob_trainer.advise.scaling import Network
-from tfgpujob_trainer.contract.strategies import CUSTOM, MULTI_WORKER_MIRRORED
 from tfgpujob_trainer.contract.text import counted
 
 WORTH = 1.1
@@ -87,13 +87,13 @@ def _pod(settings: TrainerConfig, count: int) -> dict[str, str]:
     shared: dict[str, str] = {Variable.GPUS: "1", Variable.PROCESSES_PER_GPU: str(count)}
     pod = {**shared, Variable.GPU_MEMORY_GROWTH: "true"}
     if settings.mode == "predict":
-        return {**pod, Variable.STRATEGY: CUSTOM, Variable.REPLICAS: "1"}
+        return {**pod, Variable.STRATEGY: Strategy.CUSTOM, Variable.REPLICAS: "1"}
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
         one.close()
     cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
-    return {**pod, Variable.STRATEGY: MULTI_WORKER_MIRRORED, "TF_CONFIG": json.dumps(cluster)}
+    return {**pod, Variable.STRATEGY: Strategy.MULTI_WORKER_MIRRORED, "TF_CONFIG": json.dumps(cluster)}
 
 
 def _memory_until_the_end(run: subprocess.Popen[bytes]) -> Iterator[int]:

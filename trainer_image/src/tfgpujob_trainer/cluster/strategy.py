@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_trainer.cluster.elastic_workers import elastic_strategy
 from tfgpujob_trainer.cluster.instance_keys import reuse_instance_keys
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.strategies import MIRRORED, MULTI_WORKER_MIRRORED, ONE_DEVICE, PARAMETER_SERVER
 from tfgpujob_trainer.reporting.log import say
 
 AUTO, RING, NCCL, HIERARCHICAL_COPY = "Auto", "Ring", "NCCL", "HierarchicalCopy"
@@ -85,21 +85,21 @@ def _parameter_server(env: Environment, _devices: Sequence[str], _communication:
 
 
 _BUILDERS: dict[str, Callable[[Environment, Sequence[str], str], tf.distribute.Strategy]] = {
-    ONE_DEVICE: _one_device,
-    MIRRORED: _mirrored,
-    MULTI_WORKER_MIRRORED: _multi_worker_mirrored,
-    PARAMETER_SERVER: _parameter_server,
+    Strategy.ONE_DEVICE: _one_device,
+    Strategy.MIRRORED: _mirrored,
+    Strategy.MULTI_WORKER_MIRRORED: _multi_worker_mirrored,
+    Strategy.PARAMETER_SERVER: _parameter_server,
 }
 
 
 def name_in_support(strategy: tf.distribute.Strategy) -> str:
     """The strategy's name in SUPPORT; with a single replica every synchronous one computes as OneDevice does."""
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        return PARAMETER_SERVER
+        return Strategy.PARAMETER_SERVER
     if strategy.num_replicas_in_sync == 1:
-        return ONE_DEVICE
+        return Strategy.ONE_DEVICE
     several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-    return MULTI_WORKER_MIRRORED if several else MIRRORED
+    return Strategy.MULTI_WORKER_MIRRORED if several else Strategy.MIRRORED
 
 
 def class_name(strategy: tf.distribute.Strategy) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tfgpujob_contract.pod import CODE_DIR, PROGRESS_PORT
+from tfgpujob_contract.strategies import STRATEGIES, Strategy, Traits, strategy_of, traits
 from tfgpujob_contract.variables import LocalVariable, Variable
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.strategies import CUSTOM, ONE_DEVICE, STRATEGIES, Traits, strategy_of, traits
 from tfgpujob_trainer.contract.text import did_you_mean
 
 CODE_DIRECTORY = Path(CODE_DIR)
@@ -47,7 +47,7 @@ class Recovery:
 class Environment:
     """The task of this process and the limits of its GPUs."""
 
-    strategy: str = ONE_DEVICE
+    strategy: str = Strategy.ONE_DEVICE
     job: str = "local"
     namespace: str = ""
     job_uid: str = ""
@@ -171,13 +171,14 @@ def read(env: Mapping[str, str]) -> Environment:
         raise ConfigError(f"KERAS_BACKEND is {backend}", f"remove it: the trainer computes with {_BACKEND}")
     cluster, role, index = _tf_config(env.get("TF_CONFIG", ""))
     role = env.get(Variable.REPLICA_TYPE) or role
-    strategy = env.get(Variable.STRATEGY) or (strategy_of(has_servers="ps" in cluster) if cluster else ONE_DEVICE)
+    by_cluster = strategy_of(has_servers="ps" in cluster) if cluster else Strategy.ONE_DEVICE
+    strategy = env.get(Variable.STRATEGY) or by_cluster
     if role == "evaluator":
         # An evaluator is not in the training cluster: it has only its own devices.
         alone = strategy in STRATEGIES and not traits(strategy).clustered
-        cluster, strategy = {}, strategy if alone else ONE_DEVICE
+        cluster, strategy = {}, strategy if alone else Strategy.ONE_DEVICE
     replicas = _integer(env, Variable.REPLICAS, None, 1)
-    if strategy != CUSTOM or replicas is None:  # only mode predict runs under Custom, and its replicas are set
+    if strategy != Strategy.CUSTOM or replicas is None:  # only mode predict runs under Custom, and its replicas are set
         _check_strategy(strategy, clustered=bool(cluster))
     growth, limit = env.get(Variable.GPU_MEMORY_GROWTH, ""), _integer(env, Variable.GPU_MEMORY_LIMIT_MIB, None, 1)
     if growth.lower() == "true" and limit is not None:
@@ -283,13 +284,13 @@ def processes(env: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _check_strategy(strategy: str, *, clustered: bool) -> None:
-    if strategy == CUSTOM:
+    if strategy == Strategy.CUSTOM:
         raise ConfigError(
             "TFGPU_STRATEGY=Custom is not run by this version of the trainer",
             "remove spec.trainer and run your own script, or use MultiWorkerMirrored",
         )
     if strategy not in STRATEGIES:
-        raise ConfigError(f"TFGPU_STRATEGY is {strategy!r}", did_you_mean(strategy, list(STRATEGIES)))
+        raise ConfigError(f"TFGPU_STRATEGY is {strategy!r}", did_you_mean(strategy, [*map(str, STRATEGIES)]))
     if traits(strategy).clustered and not clustered:
         raise ConfigError(f"TFGPU_STRATEGY={strategy} without TF_CONFIG", "set TF_CONFIG, or use Mirrored or OneDevice")
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tfgpujob_contract.strategies import STRATEGIES, Traits
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.strategies import STRATEGIES, Traits
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.optimizers import leave_reduction, optimizers_of
 
@@ -190,7 +190,7 @@ def take_over_optimizer(
         if several is None or name != "gradient_accumulation_steps":  # else `iterations` counts the means
             setattr(optimizer, name, None)
     leave_reduction(optimizers_of(model))
-    if strategy == PARAMETER_SERVER:
+    if strategy == Strategy.PARAMETER_SERVER:
         _clip_rows(optimizer)
     return OptimizerTakeover(
         optimizer,
@@ -209,7 +209,7 @@ def _several_batches(optimizer: Any, scaler: Any, strategy: str) -> SeveralBatch
     for wanted, what in (
         (scaler is not None, "a loss scale"),
         (optimizer.use_ema, "use_ema=True"),
-        (strategy == PARAMETER_SERVER, "the strategy ParameterServer"),
+        (strategy == Strategy.PARAMETER_SERVER, "the strategy ParameterServer"),
     ):
         if wanted:
             raise ConfigError(

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch, unpack
 from tfgpujob_trainer.model.class_weights import weigher
@@ -158,7 +158,7 @@ def _layer_notes(model: keras.Model) -> list[str]:
     for layer in model._flatten_layers():  # noqa: SLF001
         if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
             prefix = "synchronized " if layer.synchronized else ""
-            notes += require(f"{prefix}BatchNormalization", PARAMETER_SERVER, layer.name)
+            notes += require(f"{prefix}BatchNormalization", Strategy.PARAMETER_SERVER, layer.name)
         if is_of_author(layer) and layer._non_trainable_variables:  # noqa: SLF001
-            notes += require("state of your own layers", PARAMETER_SERVER, layer.name)
+            notes += require("state of your own layers", Strategy.PARAMETER_SERVER, layer.name)
     return notes

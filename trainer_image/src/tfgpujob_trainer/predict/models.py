@@ -11,12 +11,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.initial_weights import load_initial_weights
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.strategies import ONE_DEVICE
 from tfgpujob_trainer.model.recompute_and_placement import create_on_devices, rewrite_layers
 from tfgpujob_trainer.model.variables import weights_digest
 from tfgpujob_trainer.reporting.log import say
@@ -105,7 +105,7 @@ def _loaded(path: Path, settings: TrainerConfig, devices: Sequence[str], example
 
 def _place(model: keras.Model, settings: TrainerConfig, devices: Sequence[str]) -> None:
     """Place each layer that placement names on its device."""
-    for note in rewrite_layers(model, (), settings.placement or {}, devices, ONE_DEVICE):
+    for note in rewrite_layers(model, (), settings.placement or {}, devices, Strategy.ONE_DEVICE):
         say(note)
 
 

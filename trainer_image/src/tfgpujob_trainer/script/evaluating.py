@@ -8,8 +8,8 @@ from weakref import WeakSet
 
 import keras
 
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.contract.strategies import PARAMETER_SERVER
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.data.splits import agree_on_data
@@ -77,7 +77,7 @@ class Evaluations:
                 model.reset_metrics()
                 for note in build(model, data.head(2), session.name, trains=False):
                     say(note)
-                if session.name == PARAMETER_SERVER:
+                if session.name == Strategy.PARAMETER_SERVER:
                     return self._on_chief(model, takeover, data, size)
                 steps = self._steps(model, takeover, data)
             session.heartbeat.run_status.waits_for_peers = steps.waits_for_peers

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.spec import JobSpec
 from tfgpujob.api.template import PodTemplate
-from tfgpujob.names import MAX_LABEL_LENGTH, MAX_NAME_LENGTH, Role, Strategy
+from tfgpujob.names import MAX_LABEL_LENGTH, MAX_NAME_LENGTH, Role
+from tfgpujob_contract.strategies import Strategy
 from tfgpujob_contract.trainer_config import TrainerConfig
 
 EVERY_ROLE = "<role>"

@@ -14,8 +14,8 @@ from tfgpujob.cli.verbs import Heading
 from tfgpujob.convert import Conversion, Effect, convert, is_tfjob, tfjob_inside
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_objects
-from tfgpujob.names import Strategy
 from tfgpujob.units import counted
+from tfgpujob_contract.strategies import Strategy
 
 PLACE: Final = Heading.FROM_TFJOB, 10
 

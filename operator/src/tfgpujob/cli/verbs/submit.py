@@ -25,8 +25,8 @@ from tfgpujob.exits import CliError, Exit
 from tfgpujob.kubectl_yaml import load
 from tfgpujob.local.job_file import kind_of_file, read_jobs, with_namespace
 from tfgpujob.local.preflight import warnings
-from tfgpujob.names import Strategy
 from tfgpujob_contract.python_file import Kind, imported_beside
+from tfgpujob_contract.strategies import Strategy
 
 PLACE: Final = Heading.IN_A_CLUSTER, 10
 

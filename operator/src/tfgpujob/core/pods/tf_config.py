@@ -17,7 +17,8 @@ from typing import Any
 
 from tfgpujob.api.strategies import TRAITS, Cluster
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.names import Role, Strategy, host
+from tfgpujob.names import Role, host
+from tfgpujob_contract.strategies import Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,20 @@
-"""The strategies of spec.strategy: one table of traits, the only list of their names.
-
-environment.py, support.py, cluster/strategy.py and task.py read it; tests/contract compares it with the operator's.
-"""
+"""The strategies of spec.strategy, and what they mean to a task of the bundled trainer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-ONE_DEVICE = "OneDevice"
-MIRRORED = "Mirrored"
-MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
-PARAMETER_SERVER = "ParameterServer"
-CUSTOM = "Custom"
-"""The user's own program, which this trainer does not run; mode predict, which needs no strategy, uses it."""
+
+class Strategy(StrEnum):
+    """spec.strategy: which tf.distribute strategy the pods run."""
+
+    ONE_DEVICE = "OneDevice"
+    MIRRORED = "Mirrored"
+    MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
+    PARAMETER_SERVER = "ParameterServer"
+    CUSTOM = "Custom"
+    """The user's own program, which the trainer does not run; mode predict, which needs no strategy, uses it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,11 +34,11 @@ class Traits:
         return self.clustered and not self.asynchronous
 
 
-STRATEGIES = {
-    ONE_DEVICE: Traits(single_replica=True),
-    MIRRORED: Traits(),
-    MULTI_WORKER_MIRRORED: Traits(clustered=True),
-    PARAMETER_SERVER: Traits(clustered=True, asynchronous=True),
+STRATEGIES: dict[str, Traits] = {
+    Strategy.ONE_DEVICE: Traits(single_replica=True),
+    Strategy.MIRRORED: Traits(),
+    Strategy.MULTI_WORKER_MIRRORED: Traits(clustered=True),
+    Strategy.PARAMETER_SERVER: Traits(clustered=True, asynchronous=True),
 }
 
 
