@@ -207,7 +207,7 @@ REPLICAS: dict[str, dict[str, Any]] = {
 def test_the_operator_refuses_what_the_trainer_does_not_do_under_a_strategy(strategy: str) -> None:
     """By the trainer's SUPPORT table, which the trainer itself looks up for what the model is compiled with alone."""
     spec = {"strategy": strategy, "replicaSpecs": REPLICAS[strategy]}
-    env, refused = environment(pod_of(job(MINIMAL, **spec))), trainer("facts")["refused"]
+    env, refused = environment(pod_of(job(MINIMAL, **spec))), trainer("refused")
     differ = {}
     for technique, more in ASKING.items():
         asked = {**MINIMAL, **more}

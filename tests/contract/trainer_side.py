@@ -3,7 +3,7 @@
 Each line of standard input is [question, what is given], and is answered by a line. `pod` is given {"config": text of
 the file, "env": {…}} and answers with what the trainer makes of it, or {"error": …, "code": …}; `run_status` is given
 what is known of a run and answers with what GET /progress says; `ended` is given a summary and answers with the
-termination log; `facts` answers with the trainer's own tables.
+termination log; `refused` answers with the techniques that the trainer's SUPPORT refuses.
 Only the modules of the trainer that need no TensorFlow are used, so any Python runs this.
 """
 
@@ -21,11 +21,7 @@ from typing import Any
 from tfgpujob_contract import goodput
 from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.trainer_config import to_json
-from tfgpujob_trainer.contract import (
-    config,
-    environment,
-    exits,
-)
+from tfgpujob_trainer.contract import config, environment, exits
 from tfgpujob_trainer.contract.support import SUPPORT
 from tfgpujob_trainer.reporting.ledger import Ledger
 from tfgpujob_trainer.reporting.run_status import RunStatus
@@ -46,11 +42,9 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
     return {"config": to_json(settings), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
 
 
-def facts(_: None) -> dict[str, Any]:
-    """What the trainer does not do under a strategy."""
-    return {
-        "refused": {one: [s for s, its in row.items() if its.kind == "refused"] for one, row in SUPPORT.items()},
-    }
+def refused(_: None) -> dict[str, Any]:
+    """The strategies under which the trainer does not do a technique."""
+    return {one: [s for s, its in row.items() if its.kind == "refused"] for one, row in SUPPORT.items()}
 
 
 def run_status(known: dict[str, Any]) -> dict[str, Any]:
@@ -62,9 +56,8 @@ def run_status(known: dict[str, Any]) -> dict[str, Any]:
     for split in ("train", "validation"):
         for step in range(0, 4000, 10):
             board.add_point(split, step, {"loss": float("nan") if step == 0 else 1 / step, "accuracy": 0.5})
-    report = Ledger(5 * NS, {goodput.USEFUL: 2 * NS}, reached=7, marks={goodput.RESTORED: 4 * NS}).report(
-        6 * NS, 1000.0
-    )
+    kept = Ledger(5 * NS, {goodput.USEFUL: 2 * NS}, reached=7, marks={goodput.RESTORED: 4 * NS})
+    report = kept.report(6 * NS, 1000.0)
     board.ledger = lambda: report
     return {"first": first, "known": json.loads(board.to_json()), "ledger": report, "series": board.series(0).decode()}
 
@@ -78,12 +71,7 @@ def ended(summary: dict[str, Any]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    questions: dict[str, Callable[[Any], Any]] = {
-        "pod": pod,
-        "facts": facts,
-        "run_status": run_status,
-        "ended": ended,
-    }
+    questions: dict[str, Callable[[Any], Any]] = {one.__name__: one for one in (pod, refused, run_status, ended)}
     for line in sys.stdin:
         question, given = json.loads(line)
         try:
