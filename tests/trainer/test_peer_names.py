@@ -22,6 +22,16 @@ MISSING = {
     )
 }
 
+OWN_LOOP = """
+import tensorflow as tf
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+print("the strategy is made")
+for _ in range(3):
+    with tf.GradientTape() as tape:
+        loss = strategy.run(lambda: tf.constant(1.0))
+"""
+
 
 @pytest.fixture
 def launch(tmp_path):
@@ -49,6 +59,16 @@ def test_it_gives_up_when_the_start_is_too_late_and_that_is_no_failure_of_its_ow
     assert task.ended["cause"] == "PeersMissing"
     assert "job-worker-1.nobody.invalid" in task.ended["message"]
     assert "startDeadlineSeconds" in task.ended["message"]
+
+
+def test_so_does_the_pod_of_a_script_that_builds_its_strategy_itself(launch):
+    (launch.directory / "own.py").write_text(OWN_LOOP)
+    env = {**MISSING, "TFGPU_START_DEADLINE_SECONDS": "1", "TFGPU_CODE_DIR": str(launch.directory)}
+    task = launch.start({"entrypoint": "own.py", "output": {"directory": str(launch.directory / "own")}}, env=env)
+    assert task.wait() == 164, task.log
+    assert "runs as it is" in task.log
+    assert "waiting for the names of 1 peer: job-worker-1.nobody.invalid" in task.log
+    assert "the strategy is made" not in task.log
 
 
 def test_those_that_are_missing_are_looked_up_until_all_have_come(monkeypatch):
