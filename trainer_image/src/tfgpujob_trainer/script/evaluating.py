@@ -81,7 +81,7 @@ class Evaluations:
                     return self._on_chief(model, takeover, data, size)
                 steps = self._steps(model, takeover, data)
             session.heartbeat.run_status.waits_for_peers = steps.waits_for_peers
-            return self._evaluator(steps, data, size, leaves_metrics=True)(data, hooks)
+            return self._evaluator(steps, data, size)(data, hooks)
 
     def _steps(self, model: keras.Model, takeover: OptimizerTakeover, data: Source) -> OwnSteps | SynchronousSteps:
         if has_own_steps(model):
@@ -92,12 +92,10 @@ class Evaluations:
                 say(note)
         return steps
 
-    def _evaluator(
-        self, steps: SynchronizedSteps, data: Source, size: int, *, leaves_metrics: bool = False
-    ) -> Evaluator:
+    def _evaluator(self, steps: SynchronizedSteps, data: Source, size: int) -> Evaluator:
         replicas = self._session.replicas
         schedule = Schedule(rows=data.rows, global_batch_size=max(replicas, size), replicas=replicas)
-        return Evaluator(self._session, steps, schedule, leaves_metrics)
+        return Evaluator(self._session, steps, schedule)
 
     def _within_fit(
         self, model: keras.Model, steps: Any, data: Source, size: int, hooks: CallCallbacks

@@ -36,11 +36,9 @@ class Evaluator:
     session: Session
     steps: SynchronizedSteps
     schedule: Schedule
-    leaves_metrics: bool = False
-    """Whether the metrics keep their results afterwards. Otherwise they are reset."""
 
     def __call__(self, data: Source, hooks: BatchHooks | None = None) -> dict[str, Any]:
-        """`loss` and the metrics over all rows, none padded or left out."""
+        """`loss` and the metrics over all rows, none padded or left out; the metrics keep what they have counted."""
         hooks = hooks if hooks is not None and hooks.per_test_batch else None
         known = len(self.steps.notes)
         self.steps.try_on(data.places(ROWS), training=False)
@@ -64,8 +62,5 @@ class Evaluator:
         finally:
             feed.close()
         values = self.steps.evaluated(loss, states)
-        if self.leaves_metrics:
-            self.steps.metric_states.leave(states)
-        else:
-            self.steps.metric_states.reset()
+        self.steps.metric_states.leave(states)
         return values

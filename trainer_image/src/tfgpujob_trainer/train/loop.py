@@ -172,7 +172,10 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
         position = replace(position, epoch=batch.epoch + 1, index=0)
     evaluated = after_step(run, batch, position, stop=result.stop, copy=not result.held)
     if position.index == 0:
-        steps.metric_states.reset()
+        if not run.done(position):
+            steps.metric_states.reset()
+        elif not evaluated:  # the script may ask its metrics after fit()
+            steps.metric_states.leave(run.metric_states)
         position = next_epoch(run, position)
         # All workers find the same, but for what a callback may have changed on one of them alone.
         if not run.done(position) and run.peers.count(steps.has_changed() or batch.epoch == run.first.epoch):
