@@ -260,18 +260,6 @@ def test_a_leader_that_can_not_take_others_in_leaves_it_to_a_checkpoint() -> Non
     assert (world.attempts(), world.pods, world.condition("Running")) == ({"3"}, workers(*range(4)), "True/Shrunk")
 
 
-def test_another_process_of_the_operator_goes_on_with_it() -> None:
-    world = started()
-    world.passes(minutes=2)
-    world.stop()
-    world.nodes = 4
-    world.schedule()
-    world.start()
-    world.schedule()
-    assert (request := leader_request(world.snapshot())) is not None
-    assert request.workers == 4
-
-
 def test_suspended_it_resumes_with_all_that_are_asked_for() -> None:
     world = started()
     world.suspend()

@@ -257,15 +257,6 @@ def test_once_one_has_finished_nobody_is_replaced() -> None:
     assert world.attempts() == {"2"}
 
 
-def test_another_process_of_the_operator_goes_on_with_it() -> None:
-    world = elastic_gang()
-    world.stop()
-    deleted(world, "train-worker-1")
-    world.start()
-    assert (world.pods, world.attempts()) == (workers(0, 1, 2), {"1"})
-    assert environment(world, "train-worker-1")[Variable.RECOVERY_JOINS] == "1"
-
-
 def test_when_the_job_fails_nobody_waits_in_a_pod_that_is_kept() -> None:
     world = elastic_gang(run={"cleanPodPolicy": "None"})
     deleted(world, "train-worker-1")

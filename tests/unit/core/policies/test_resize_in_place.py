@@ -228,20 +228,6 @@ def test_with_a_pod_group_it_is_a_checkpoint() -> None:
     assert world.attempts() == {"2"}
 
 
-def test_another_process_of_the_operator_goes_on_with_it() -> None:
-    world = resizable_gang()
-    scale(world, 3)
-    world.leader_says(2, 3)
-    world.stop()
-    world.leader_answer = None
-    world.remove(Kind.POD, "train-worker-2")
-    world.start()
-    world.advance(hours=1)
-    assert (world.pods, world.attempts()) == (workers(0, 1), {"1"}), "it knows no answer yet"
-    world.leader_says(2, 3)
-    assert world.pods == workers(0, 1, 2)
-
-
 @pytest.mark.parametrize("other", [{"pod_uid": "of-another"}, {"question": ResizeTo(1)}])
 def test_an_answer_of_another_pod_or_to_another_request_says_nothing(other: dict[str, Any]) -> None:
     world = resizable_gang(4)

@@ -180,15 +180,6 @@ def test_the_job_succeeds_without_it_and_nobody_looks_for_a_node_then() -> None:
     assert (world.phase, world.pods) == ("Succeeded", workers(0, 2, 3))
 
 
-def test_another_process_of_the_operator_leaves_it_so() -> None:
-    world = without(1)
-    world.stop()
-    world.leader_answer = None
-    world.start()
-    world.advance(minutes=10)
-    assert (world.attempts(), world.phase, world.status["plan"]["absent"]) == ({"1"}, "Running", [1])
-
-
 def test_a_resize_is_asked_for_all_the_same() -> None:
     world = without(2)
     scale(world, 2)
