@@ -115,34 +115,6 @@ def test_a_network_policy_allows_what_the_operator_needs() -> None:
     assert progress["to"][0]["podSelector"]["matchLabels"] == {names.LABEL_APP_MANAGED_BY: names.FIELD_OWNER}
 
 
-def test_a_network_policy_can_be_narrowed() -> None:
-    peers = [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
-    objects = render({"networkPolicy": {"enabled": True, "metricsFrom": peers, "apiServerPorts": [8443]}})
-    policy = of(objects, "NetworkPolicy")["spec"]
-    assert policy["ingress"][0]["from"] == peers
-    assert [p["port"] for p in policy["egress"][1]["ports"]] == [8443]
-
-
-def test_the_operator_is_told_whether_jobs_may_have_claims() -> None:
-    assert not from_environment(environment(render())).config.volume_claims
-    assert from_environment(environment(render({"volumeClaims": {"enabled": True}}))).config.volume_claims
-    assert not from_environment(environment(render())).config.device_claims
-    assert from_environment(environment(render({"deviceClaims": {"enabled": True}}))).config.device_claims
-
-
-def test_the_operator_is_told_whether_images_become_volumes() -> None:
-    assert from_environment(environment(render())).config.image_volumes
-    assert not from_environment(environment(render({"imageVolumes": {"enabled": False}}))).config.image_volumes
-
-
-def test_the_operator_is_told_which_gang_schedulers_jobs_may_use() -> None:
-    assert "GANG_BACKENDS" not in environment(render())
-    gang = {"backends": ["SchedulerPlugins", "Volcano"], "default": "Volcano", "schedulerName": "second"}
-    read = from_environment(environment(render({"gang": gang})))
-    assert read.gang_backends == ("SchedulerPlugins", "Volcano")
-    assert (read.config.default_gang, read.config.coscheduling_scheduler) == ("Volcano", "second")
-
-
 def test_the_operator_is_told_where_jobs_get_a_network_policy_and_how_its_own_pods_are_known() -> None:
     assert "NETWORK_POLICY_NAMESPACES" not in environment(render())
     objects = render({"networkPolicy": {"jobNamespaces": ["team-a", "team-b"]}})

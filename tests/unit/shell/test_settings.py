@@ -29,11 +29,15 @@ def test_everything_can_be_set() -> None:
             "GANG_BACKENDS": "Volcano,Native",
             "GANG_DEFAULT": "Native",
             "COSCHEDULING_SCHEDULER": "second",
+            "VOLUME_CLAIMS": "true",
+            "DEVICE_CLAIMS": "true",
+            "IMAGE_VOLUMES": "true",
             "WORKERS": "4",
             "PROGRESS_SECONDS": "0",
             "LOG_FORMAT": "text",
         }
     )
+    assert settings.config.volume_claims and settings.config.device_claims and settings.config.image_volumes
     assert settings.namespace == "tfgpu-system"
     assert settings.identity == "tfgpu-operator-0"
     assert settings.watch_namespaces == ("team-a", "team-b")
