@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-import tfgpujob_trainer.contract.keras_wrappers  # noqa: F401 (before TensorFlow, which imports Keras)
+from tfgpujob_trainer.contract import quick_imports
 
 # isort: split
 import tensorflow as tf
@@ -43,6 +43,7 @@ from tfgpujob_trainer.train.finish import finish
 from tfgpujob_trainer.train.fit import fit_of_module
 from tfgpujob_trainer.train.session import open_session
 
+quick_imports.end()
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
