@@ -22,8 +22,9 @@ from tfgpujob import names
 from tfgpujob_contract.variables import Variable
 
 STOP = 143
-SECONDS = 2.0
-"""Between the decision and the first step of the next round."""
+SECONDS = 2.4
+"""Between the decision and the first step of the next round: no whole number, so that a request comes before or after
+it, and not with it."""
 
 
 class Gang(Protocol):

@@ -154,6 +154,16 @@ def training(job_name: str) -> When:
     return when
 
 
+def trains_again(job_name: str) -> When:
+    """A gang of this job is complete for the second time."""
+
+    def when(world: World) -> bool:
+        obj = world.server.objects.get((names.KIND, NAMESPACE, job_name))
+        return obj is not None and world.runs(obj["metadata"]["uid"]) > 1
+
+    return when
+
+
 def restarted(pod_name: str) -> When:
     """The replica runs, and not for the first time in its attempt."""
 
@@ -280,6 +290,16 @@ def edit(job_name: str, **changes: Any) -> Do:
     def do(world: World) -> None:
         old = world.server.get(names.KIND, NAMESPACE, job_name)
         world.server.replace(names.KIND, NAMESPACE, merged(old, spec=merged(old["spec"], **changes)), by="user")
+
+    return do
+
+
+def empty_status(job_name: str) -> Do:
+    """By hand, or by a backup that is restored without it."""
+
+    def do(world: World) -> None:
+        old = world.server.get(names.KIND, NAMESPACE, job_name)
+        world.server.replace(names.KIND, NAMESPACE, merged(old, status={}), status=True, by="user")
 
     return do
 

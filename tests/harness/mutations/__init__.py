@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.harness.mutations import account, bounds, needs, people, pods, resizes, room, writes
+from tests.harness.mutations import account, bounds, needs, people, pods, resizes, room, unseen, writes
 from tests.harness.mutations.mutation import Mutation, caught
 
 MUTATIONS: Sequence[Mutation] = (
@@ -20,6 +20,7 @@ MUTATIONS: Sequence[Mutation] = (
     *room.MUTATIONS,
     *people.MUTATIONS,
     *bounds.MUTATIONS,
+    *unseen.MUTATIONS,
 )
 
 __all__ = ["MUTATIONS", "Mutation", "caught"]

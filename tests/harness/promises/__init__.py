@@ -25,6 +25,7 @@ OF_STATUS: tuple[Promise, ...] = (
     status.terminal_is_final,
     status.generation_is_observed,
     status.outcome_is_true,
+    status.the_end_counts_no_pod_that_goes,
     status.spares_stay_spare,
     status.failures_are_counted_once,
     status.stalls_are_real,
@@ -51,6 +52,7 @@ OF_WRITES_IN_TIME: tuple[Promise, ...] = (
     intent.creates_follow_persisted_intent,
     intent.deletes_follow_persisted_intent,
     intent.resizes_delete_nobody_who_trains,
+    intent.servers_stay_while_their_chief_saves,
     intent.force_is_the_last_resort,
     queues.admission_comes_before_pods,
     queues.quota_goes_after_pods,
@@ -94,7 +96,7 @@ def _concerned(change: Change) -> Iterator[Promise]:
     late = change.by.endswith(LATE_MARK)
     if change.kind == "Pod":
         yield from OF_PODS
-    if change.kind == names.KIND and change.type == "MODIFIED":
+    if change.kind == names.KIND and change.type == "MODIFIED" and change.by != "user":
         elsewhere = change.object["spec"].get("managedBy") == names.MULTIKUEUE
         yield from OF_COPIED_STATUS if elsewhere else OF_STATUS
     if change.kind == "Lease" and change.type == "MODIFIED" and not late:

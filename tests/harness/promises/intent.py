@@ -76,6 +76,23 @@ def force_is_the_last_resort(change: Change, truth: Truth) -> Iterator[str]:
         yield f"{meta['name']} is on a node that is ready"
 
 
+def servers_stay_while_their_chief_saves(change: Change, truth: Truth) -> Iterator[str]:
+    """A server that runs is not stopped before the chief of its attempt, which reads from it what it saves."""
+    job = truth.job_of(change.object) if change.verb in DELETES and change.kind == "Pod" else None
+    if job is None or _replica(change.object)[0] != "ps" or conditions(job).get("Finished", {}).get("status") == "True":
+        return
+    if not _runs(change.object, truth):
+        return
+    for pod in truth.server.select("Pod", change.object["metadata"]["namespace"]):
+        mine = attempt_of(pod) == attempt_of(change.object)
+        if mine and _replica(pod)[0] == "chief" and _runs(pod, truth):
+            yield f"{title(change)} while {pod['metadata']['name']} runs"
+
+
+def _runs(pod: Object, truth: Truth) -> bool:
+    return pod["status"].get("phase") == "Running" and pod["spec"].get("nodeName") not in truth.lost_nodes()
+
+
 def resizes_delete_nobody_who_trains(change: Change, truth: Truth) -> Iterator[str]:
     """Within its attempt a worker goes only when no round that runs, or is about to begin, has it."""
     job = truth.job_of(change.object) if change.verb in DELETES and change.kind == "Pod" else None

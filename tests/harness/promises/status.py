@@ -57,6 +57,17 @@ def outcome_is_true(change: Change, truth: Truth) -> Iterator[str]:
         yield "ReplicaFailed, but none failed"
 
 
+def the_end_counts_no_pod_that_goes(change: Change, truth: Truth) -> Iterator[str]:
+    """A terminal status is not written again, so that what is deleted after it is not counted as active."""
+    del truth
+    kept = (change.object["spec"].get("runPolicy") or {}).get("cleanPodPolicy") == "None"
+    if kept or "Finished" not in _true(change.object) - _true(_old(change)):
+        return
+    for role, counts in (change.object["status"].get("replicaStatuses") or {}).items():
+        if counts.get("active"):
+            yield f"{role} {counts}"
+
+
 def _shares_parts(spec: Mapping[str, Any]) -> bool:
     """Whether the first worker that finds all rows predicted ends the job."""
     worker = spec.get("replicaSpecs", {}).get("worker") or {}

@@ -17,6 +17,7 @@ from tests.harness.scenario import (
     finish,
     job,
     linger,
+    nothing,
     quota,
     refuse,
     restart_in_place,
@@ -25,6 +26,7 @@ from tests.harness.scenario import (
     then,
     told_in_place,
     training,
+    trains_again,
     vanish,
 )
 from tests.harness.scenarios.common import (
@@ -55,6 +57,18 @@ PREPARED = _with(initContainers=[{"name": "prepare", "image": "example.com/prepa
 WITH_PROXY = _with(containers=[{"name": names.CONTAINER}, {"name": "proxy", "image": "example.com/proxy:1"}])
 
 LOSSES = (
+    Scenario(
+        name="fails-again-after-a-long-run",
+        script=(submit(MWM), Step(trains_again("train"), nothing), Step(after(660), finish("train-worker-0", 137))),
+        ends={"worker": (137, None, 0)},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="evicted-as-another-fails",
+        script=(submit(MWM), *once_it_runs(then(finish("train-worker-1", 1), evict("train-worker-0")))),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
     Scenario(
         name="recorded-success-vanishes",
         script=(

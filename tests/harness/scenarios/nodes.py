@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.harness.scenario import (
     Scenario,
     Step,
+    after,
+    delete,
     lose_node,
     no_pods,
     nothing,
@@ -24,14 +26,39 @@ from tests.harness.scenarios.common import (
     submit,
 )
 from tests.harness.scenarios.resizes import FORGIVES_PROGRESS, ends, takes_what_there_is
+from tests.harness.world import World
 
 TWO_NODES = ("node-1", "node-2")
+
+
+def _kubelets_stand_still(world: World) -> None:
+    world.kubelet.dead = True
+
+
+def _kubelets_continue(world: World) -> None:
+    world.kubelet.dead = False
+    for pod in world.pods("train"):
+        if "deletionTimestamp" in pod["metadata"]:
+            world.kubelet.stop(pod)
+
+
 NODES = (
     Scenario(
         name="node-lost",
         script=(
             submit(MWM),
             *once_it_runs(lose_node("node-2")),
+        ),
+        ends=SECOND_TIME,
+        nodes=TWO_NODES,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="stops-slowly-on-a-node-that-is-ready",
+        script=(
+            submit(MWM),
+            *once_it_runs(then(_kubelets_stand_still, delete("Pod", "train-worker-1"))),
+            Step(after(150), _kubelets_continue),
         ),
         ends=SECOND_TIME,
         nodes=TWO_NODES,

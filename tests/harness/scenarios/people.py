@@ -10,6 +10,7 @@ from tests.harness.scenario import (
     created,
     delete,
     edit,
+    empty_status,
     job,
     no_pods,
     nothing,
@@ -101,6 +102,29 @@ PEOPLE = (
         ),
         ends=SECOND_TIME,
         phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="suspended-for-longer-than-its-deadline",
+        script=(
+            submit(job("train", worker=2, run_policy={"activeDeadlineSeconds": 90})),
+            Step(training("train"), suspend("train", True)),
+            Step(no_pods("train"), nothing),
+            Step(after(120), suspend("train", False)),
+        ),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="its-status-is-emptied",
+        script=(submit(MWM), *once_it_runs(empty_status("train"))),
+        ends=SECOND_TIME,
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="its-evaluator-ends-first",
+        script=(submit(job("train", worker=2, evaluator=1, run_policy={"activeDeadlineSeconds": 86_400})),),
+        ends=FOREVER,
+        phases=RUNNING,
     ),
     Scenario(
         name="suspended-from-the-start",

@@ -52,6 +52,11 @@ def reject(pod: str) -> Callable[[str, str, Mapping[str, Any]], ApiError | None]
     return refuse_pod(pod, ApiError(422, "Invalid", f'Pod "{pod}" is invalid: spec: denied by the policy "baseline"'))
 
 
+def deny(pod: str) -> Callable[[str, str, Mapping[str, Any]], ApiError | None]:
+    """A webhook whose answer has a code of its own."""
+    return refuse_pod(pod, ApiError(400, "BadRequest", 'admission webhook "a.example.com" denied the request: no team'))
+
+
 def _inject(world: World) -> None:
     """As a service mesh, a LimitRange and a policy engine: containers before and beside ours, defaults, a selector."""
 
@@ -81,6 +86,10 @@ _MISFIT = {
 
 
 _WHICH_POD = {f"{STATUS}lastFailure/message": "which pod was refused, when a fault changed their order"}
+_PAUSED_TOO_LONG = {
+    f"{STATUS}lastFailure/{field}": "an operator that is paused for longer than the deadline sees no pod wait"
+    for field in ("cause", "action")
+}
 _WHO_WAS_MISSING = {
     f"{STATUS}{where}": "who was missing when it was noticed"
     for where in (
@@ -141,6 +150,14 @@ REFUSALS = (
         script=(
             Step(at_once, then(refuse(forbid("train-worker-1")), apply(MWM))),
             Step(shows("train", "Created", "False", "Forbidden"), refuse_no_more),
+        ),
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="denied-by-a-webhook-then-allowed",
+        script=(
+            Step(at_once, then(refuse(deny("train-worker-1")), apply(MWM))),
+            Step(shows("train", "Created", "False"), refuse_no_more),
         ),
         phases=SUCCEEDED,
     ),
@@ -284,7 +301,7 @@ REFUSALS = (
     ),
     Scenario(
         name="image-missing-then-pushed",
-        forgives=_WHO_WAS_MISSING,
+        forgives={**_WHO_WAS_MISSING, **_PAUSED_TOO_LONG},
         script=(
             submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
             Step(
