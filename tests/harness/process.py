@@ -46,11 +46,12 @@ class OperatorProcess:
         fetch_progress: FetchProgress,
         put_workers: PutWorkers,
         on_death: Callable[[], None],
+        resync: float = RESYNC,
     ) -> None:
         self.identity = identity
         self.alive = True
         self._server = server
-        self._on_death = on_death
+        self._on_death, self._resync_seconds = on_death, resync
         self._fetch_progress = fetch_progress
         self._put_workers = put_workers
         self._loop = asyncio.get_running_loop()
@@ -142,7 +143,7 @@ class OperatorProcess:
 
     async def _resync(self) -> None:
         await self.operator.resync.synced.wait()
-        await self.operator.resync.run(RESYNC, _no_beat)
+        await self.operator.resync.run(self._resync_seconds, _no_beat)
 
 
 def _no_beat() -> None:

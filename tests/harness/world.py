@@ -15,7 +15,7 @@ from tests.harness.history import Change
 from tests.harness.kueue import Kueue
 from tests.harness.leaders import Leaders, environment
 from tests.harness.multikueue import MultiKueue
-from tests.harness.process import CONFIG, SYSTEM_NAMESPACE, OperatorProcess, isolating, with_gangs, with_kueue
+from tests.harness.process import CONFIG, RESYNC, SYSTEM_NAMESPACE, OperatorProcess, isolating, with_gangs, with_kueue
 from tests.harness.promises import Promises, bounds
 from tests.harness.promises.truth import PEER_FAILURE, attempt_of
 from tests.harness.resources import Object, controller
@@ -70,6 +70,8 @@ class World:
         self.injector = injector
         self.blindfold = blindfold
         self.config: Config = CONFIG
+        self.resync = RESYNC
+        """Seconds between two lists of everything."""
         self.operators: dict[str, OperatorProcess] = {}
         self.lost: set[str] = set()
         """Operators that are not started again."""
@@ -120,6 +122,7 @@ class World:
             fetch_progress=self.answer,
             put_workers=self.put_workers,
             on_death=lambda: self._died(identity),
+            resync=self.resync,
         )
         bounds.Bounds(process.operator, self.promises.broken.append)
         self.operators[identity] = process
