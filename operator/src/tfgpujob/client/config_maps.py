@@ -13,7 +13,7 @@ from tfgpujob.client.job import Job
 from tfgpujob.client.server import Server
 from tfgpujob.client.successor import replace
 from tfgpujob.core.observed.snapshot import Object
-from tfgpujob.kube.errors import CONFLICT, ApiError, is_transient
+from tfgpujob.kube.errors import CONFLICT, ApiError, was_refused
 
 _CONTENT: Final = ("data", "binaryData")
 
@@ -49,7 +49,7 @@ async def submit_with(
         with contextlib.suppress(ApiError):
             if made is not None:
                 await server.delete(f"{jobs_path}/{made.name}", uid=made.uid)
-            if made is not None or _is_refusal(error):
+            if made is not None or was_refused(error):
                 await _deleted(server, held)
         raise
     return made
@@ -78,8 +78,3 @@ async def _deleted(server: Server, held: Sequence[_Held]) -> None:
 
 def _content(obj: Object) -> Any:
     return [obj.get(key) or {} for key in _CONTENT]
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """True if the job certainly doesn't exist. Without an answer it may exist, and needs its ConfigMaps."""
-    return isinstance(error, ApiError) and not is_transient(error)

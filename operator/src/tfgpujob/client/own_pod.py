@@ -12,7 +12,7 @@ from tfgpujob.client.errors import PodError
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.kube.connection import Connection
-from tfgpujob.kube.errors import MISSING, ApiError, is_transient
+from tfgpujob.kube.errors import MISSING, ApiError, is_transient, was_refused
 from tfgpujob.units import counted
 
 PARTING_SECONDS: Final = 5.0
@@ -51,7 +51,7 @@ async def _delete(connection: Connection, pod: Object, path: str, creating: asyn
     stay.
     """
     await asyncio.wait({creating})
-    if _was_refused(creating.exception()):
+    if was_refused(creating.exception()):
         return
     deadline = time.monotonic() + PARTING_SECONDS
     while True:
@@ -68,8 +68,3 @@ async def _delete(connection: Connection, pod: Object, path: str, creating: asyn
             await asyncio.sleep(_RETRY_SECONDS)
         else:
             return
-
-
-def _was_refused(error: BaseException | None) -> bool:
-    """True if the pod certainly doesn't exist: a request without an answer may have created it."""
-    return isinstance(error, ApiError) and not is_transient(error)

@@ -40,3 +40,8 @@ class InvalidNameError(ValueError):
 def is_transient(error: ApiError) -> bool:
     """True if the same request may succeed later: no answer arrived, or the server is busy or shutting down."""
     return error.code in {0, 429} or error.code >= 500
+
+
+def was_refused(error: BaseException | None) -> bool:
+    """True if the object certainly doesn't exist: a create without an answer may have been applied."""
+    return isinstance(error, ApiError) and not is_transient(error)
