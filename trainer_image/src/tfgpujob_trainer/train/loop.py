@@ -172,10 +172,7 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
         position = replace(position, epoch=batch.epoch + 1, index=0)
     evaluated = after_step(run, batch, position, stop=result.stop, copy=not result.held)
     if position.index == 0:
-        if not run.done(position):
-            steps.metric_states.reset()
-        elif not evaluated:  # the script may ask its metrics after fit()
-            steps.metric_states.leave(run.metric_states)
+        _end_metrics(run, position, evaluated=evaluated)
         position = next_epoch(run, position)
         # All workers find the same, but for what a callback may have changed on one of them alone.
         if not run.done(position) and run.peers.count(steps.has_changed() or batch.epoch == run.first.epoch):
@@ -185,6 +182,15 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     if evaluated:  # it has used the metrics, and the epoch continues
         steps.metric_states.restore(run.metric_states)
     return position
+
+
+def _end_metrics(run: Run[SynchronizedSteps], position: Position, *, evaluated: bool) -> None:
+    """Begin the next epoch at zero; after the last one a script may ask its metrics for what they have counted."""
+    states = run.built.steps.metric_states
+    if not run.done(position):
+        states.reset()
+    elif not evaluated:
+        states.leave(run.metric_states)
 
 
 def _skipped(run: Run[SynchronizedSteps], step: int) -> None:
