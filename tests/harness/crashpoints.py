@@ -47,6 +47,8 @@ def fault_free(scenario: str) -> Result:
 def points(scenario: str) -> Iterator[Point]:
     """All points of a scenario, in a fixed order."""
     free = fault_free(scenario)
+    if SCENARIOS[scenario].without_faults:
+        return
     for number in range(len(free.writes)):
         for fault in Fault:
             yield Point(scenario, Strike(writes={number: fault}))

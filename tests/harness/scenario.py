@@ -54,6 +54,8 @@ class Scenario:
     """Jobs wait in queues of Kueue, those that name one."""
     lags: Mapping[str, float] = field(default_factory=dict)
     """Operators whose watches are that many seconds late."""
+    without_faults: bool = False
+    """It has no crash points: how it ends rightly depends on what an operator sees in time."""
 
 
 # Jobs

@@ -68,6 +68,7 @@ LOSSES = (
         script=(submit(MWM), *once_it_runs(then(finish("train-worker-1", 1), evict("train-worker-0")))),
         ends=SECOND_TIME,
         phases=SUCCEEDED,
+        without_faults=True,
     ),
     Scenario(
         name="recorded-success-vanishes",

@@ -161,6 +161,7 @@ RESIZES = (
         ),
         ends=FOREVER,
         phases=SUCCEEDED,
+        without_faults=True,
     ),
     Scenario(
         name="own_program_resized_in_place",
