@@ -60,7 +60,8 @@ def outcome_is_true(change: Change, truth: Truth) -> Iterator[str]:
 def the_end_counts_no_pod_that_goes(change: Change, truth: Truth) -> Iterator[str]:
     """A terminal status is not written again, so that what is deleted after it is not counted as active."""
     del truth
-    kept = (change.object["spec"].get("runPolicy") or {}).get("cleanPodPolicy") == "None"
+    policy = change.object["spec"].get("runPolicy")
+    kept = isinstance(policy, Mapping) and policy.get("cleanPodPolicy") == "None"
     if kept or "Finished" not in _true(change.object) - _true(_old(change)):
         return
     for role, counts in (change.object["status"].get("replicaStatuses") or {}).items():

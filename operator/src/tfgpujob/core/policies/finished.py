@@ -144,12 +144,12 @@ def delete_job(snapshot: Snapshot) -> Delete:
 
 
 def uncount(builder: StatusBuilder, snapshot: Snapshot, deletes: tuple[Delete, ...]) -> None:
-    """Subtract pods that are about to be deleted from the counts, because a terminal status is not written again."""
+    """Subtract pods that go, or are about to be deleted, from the counts: a terminal status is not written again."""
     deleted = {delete.uid for delete in deletes}
     left = tuple(
         replace(pod, lingers=pod.lingers and pod.uid not in deleted)
         for pod in snapshot.pods
-        if pod.uid not in deleted or has_ended(pod)
+        if has_ended(pod) or not (pod.deleting or pod.uid in deleted)
     )
     observed = observe_pods(replace(snapshot, pods=left), builder.fields)
     builder.put("replicaStatuses", replica_statuses(observed))
