@@ -55,9 +55,9 @@ SAID = (
     *(one.reason for row in SUPPORT.values() for one in row.values() if one.kind in ("per worker", "bounded")),
     "its change by some rows does not follow from those by their halves",
     "each replica clips the gradients of its own rows",
-    "no metric counts its loss, so plain Keras shows 0",
+    "no metric counts it, so plain Keras shows 0",
     "reset_state() keeps it; here each epoch and evaluation begins at zero",
-    "begins at zero; Keras' first epoch adds to what another model has counted there",
+    "begins at zero; Keras' first epoch adds to what was counted there before",
 )
 """What the log says of a program whose numbers depend on how many replicas there are."""
 

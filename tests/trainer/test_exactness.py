@@ -358,6 +358,9 @@ class Largest(keras.metrics.Metric):
     def result(self):
         return self.largest
 
+    def reset_state(self):
+        self.largest.assign(1)
+
 
 def frozen(model):
     model.trainable = False

@@ -54,7 +54,7 @@ def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True
     left = [v.path for v in metric_variables(model) if local_value(v).any()]
     model.reset_metrics()
     check_metrics(model, strategy)
-    return [f"{path}: begins at zero; Keras' first epoch adds to what another model has counted there" for path in left]
+    return [f"{path}: begins at zero; Keras' first epoch adds to what was counted there before" for path in left]
 
 
 def _as_keras_knows_it(array: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -39,8 +39,8 @@ def predict(
     hooks("on_predict_begin")
     outputs = []
     for index, batch in enumerate(islice(_batches(x, batch_size or DEFAULT_BATCH, whole=own), steps)):
-        if index == 0:
-            _build(session.strategy, model, keras.utils.unpack_x_y_sample_weight(batch)[0] if own else batch)
+        if index == 0 and not all(layer.built for layer in model._flatten_layers()):  # noqa: SLF001
+            _build(session.strategy, model.predict_step if own else partial(model, training=False), batch)
         hooks("on_predict_batch_begin", index)
         outputs.append(tf.nest.map_structure(np.asarray, model.predict_function(batch)))
         hooks("on_predict_batch_end", index, {"outputs": outputs[-1]})
@@ -49,12 +49,11 @@ def predict(
     return tf.nest.map_structure(lambda *arrays: np.concatenate(arrays), *outputs)
 
 
-def _build(strategy: tf.distribute.Strategy, model: keras.Model, inputs: Any) -> None:
+def _build(strategy: tf.distribute.Strategy, step: Callable[[Any], Any], batch: Any) -> None:
     """Make the variables of a model that has none yet where fit() needs them: in the job's strategy."""
-    if not all(layer.built for layer in model._flatten_layers()):  # noqa: SLF001
-        symbolic = tf.nest.map_structure(lambda array: keras.KerasTensor(array.shape, array.dtype.name), inputs)
-        with strategy.scope():
-            backend.compute_output_spec(partial(model, training=False), symbolic)
+    symbolic = tf.nest.map_structure(lambda array: keras.KerasTensor(array.shape, array.dtype.name), batch)
+    with strategy.scope():
+        backend.compute_output_spec(step, symbolic)
 
 
 def _batches(x: Any, size: int, *, whole: bool) -> Iterator[Any]:

@@ -202,7 +202,7 @@ class OwnSteps:
         names = {*self._model.get_metrics_result()}
         if "loss" not in self._numbers or names != self._returned:
             return []
-        return [f"{type(self._model).__name__}'s own train_step: no metric counts its loss, so plain Keras shows 0"]
+        return [f"the loss of {type(self._model).__name__}: no metric counts it, so plain Keras shows 0"]
 
     def has_changed(self) -> bool:
         """Whether what the steps read, and that is no weight, has another value than when they were tried."""
