@@ -200,7 +200,7 @@ def everything(model, fit, evaluate, predict):
         pytest.param(two_outputs, id="two outputs"),
         pytest.param(lambda: two_outputs("sum"), id="two outputs, one summed"),
         pytest.param(own_loss, id="own compute_loss and metrics"),
-        pytest.param(guided, id="own steps and compiled metrics"),
+        pytest.param(guided, id="own steps and compiled metrics", marks=pytest.mark.deep),
     ],
 )
 def test_scripts_are_told_what_keras_tells_them(make, devices, tmp_path):
