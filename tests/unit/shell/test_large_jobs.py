@@ -131,7 +131,7 @@ def test_a_quota_that_refuses_every_pod_changes_nothing_about_that() -> None:
     assert not held and len(cluster.created) == 41
 
 
-@pytest.mark.parametrize("shape", ["env", "node selector"])
+@pytest.mark.parametrize("shape", ["env", pytest.param("node selector", marks=pytest.mark.deep)])
 def test_the_largest_job_fills_no_memory(shape: str) -> None:
     """N2: 512 workers with 9,000 variables took 899 MiB at each look, and the operator never came back."""
     assert peak(sizes.largest(sizes.TEMPLATES[shape], 64)) < MOST_BYTES
