@@ -140,7 +140,7 @@ bench-operator: venv ## the operator's speed beside a direct client and kube's J
 
 .PHONY: bench-start
 bench-start: venv venv-trainer ## from submit to the first step, and a restart, beside the program by hand (ROUNDS=5; ARGS=--cluster: on the one that is up)
-	@$(if $(findstring --cluster,$(ARGS)),$(PY),$(TRAINER_PY)) -m tests.bench.start --rounds $(ROUNDS) $(ARGS)
+	@PYTHONPATH=operator/src $(if $(findstring --cluster,$(ARGS)),$(PY),$(TRAINER_PY)) -m tests.bench.start --rounds $(ROUNDS) $(ARGS)
 ROUNDS ?= 5
 
 .PHONY: bench-page
