@@ -92,7 +92,7 @@ def losses_of(fit: Fit, session: Session, rates: Sequence[float]) -> Iterator[fl
     settings = replace(fit.settings, epochs=None, steps=len(rates))
     with session.strategy.scope():
         built = build_model(replace(fit, settings=settings), session, SynchronousTrainer(settings, session))
-        start_from(settings, built.model, session.peers)
+        start_from(settings, built.model, built.model.weights, session.peers)
     _check(built.model, built.takeover.optimizer)
     feed = Feed(built.data, built.schedule, 0, 1, (0, 0), parallel_reads=settings.data.parallel_reads)
     first = lowest = math.nan

@@ -75,7 +75,14 @@ def _multi_worker_mirrored(env: Environment, _devices: Sequence[str], communicat
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=tf.distribute.experimental.CommunicationImplementation[communication.upper()]
     )
-    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    # Without a broadcast of each variable's initial value, for which a script that creates a model on one worker alone
+    # would wait for ever. All workers have the same seed, and take_the_chiefs() before they train.
+    extended = strategy.extended
+    extended._get_variable_creator_initial_value = super(  # noqa: SLF001 (TensorFlow is pinned)
+        type(extended), extended
+    )._get_variable_creator_initial_value
+    return strategy
 
 
 def _parameter_server(env: Environment, _devices: Sequence[str], _communication: str) -> tf.distribute.Strategy:

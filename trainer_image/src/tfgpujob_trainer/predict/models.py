@@ -18,7 +18,7 @@ from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.recompute_and_placement import create_on_devices, rewrite_layers
-from tfgpujob_trainer.model.variables import weights_digest
+from tfgpujob_trainer.model.variables import values_digest
 from tfgpujob_trainer.reporting.log import say
 
 
@@ -79,7 +79,7 @@ def _built(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], 
             else:
                 model.set_weights(first.get_weights())
         _place(model, settings, devices)
-        found.append(Model(device, _inference(model), example, weights_digest(first)))
+        found.append(Model(device, _inference(model), example, values_digest(first.weights)))
     return found
 
 

@@ -30,6 +30,7 @@ from tfgpujob_trainer.step.own_step import OwnSteps
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 from tfgpujob_trainer.step.trial import ROWS
 from tfgpujob_trainer.train.built_model import SynchronizedSteps
+from tfgpujob_trainer.train.equal_weights import take_the_chiefs
 from tfgpujob_trainer.train.evaluation import Evaluator
 from tfgpujob_trainer.train.session import Session
 
@@ -77,6 +78,7 @@ class Evaluations:
                 model.reset_metrics()
                 for note in build(model, data.head(2), session.name, trains=False):
                     say(note)
+                take_the_chiefs(model.weights, session.peers)
                 if session.name == Strategy.PARAMETER_SERVER:
                     return self._on_chief(model, takeover, data, size)
                 steps = self._steps(model, takeover, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from tfgpujob_trainer.reporting.timing import WorkerTimes
 from tfgpujob_trainer.reporting.training_log import TrainingLog
 from tfgpujob_trainer.train.best import Best
 from tfgpujob_trainer.train.built_model import Built, Steps
+from tfgpujob_trainer.train.equal_weights import take_the_chiefs
 from tfgpujob_trainer.train.run import Position, Run
 from tfgpujob_trainer.train.trainer import Evaluate
 
@@ -90,7 +91,7 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
     )
     checkpoints = manager(
         store,
-        start=lambda peers: start_from(settings, built.model, peers),
+        start=lambda peers: start_from(settings, built.model, list(variables.values()), peers),
         published=lambda *saved: heartbeat.run_status.update(lastCheckpoint=published(*saved)),
         in_memory=in_memory(variables, output, of_script=fit.of_script, is_chief=peers.is_chief),
     )
@@ -152,8 +153,9 @@ def run_json(built: Built[Steps]) -> str:
     return json.dumps(describe_run(fit.settings, session.env, fit.code, devices=devices, replicas=replicas), indent=1)
 
 
-def start_from(settings: TrainerConfig, model: keras.Model, peers: Peers) -> None:
-    """Prepare a run that has nothing to resume from."""
+def start_from(settings: TrainerConfig, model: keras.Model, variables: Sequence[Any], peers: Peers) -> None:
+    """Prepare a run that has nothing to resume from. `variables`: those of its checkpoints."""
+    take_the_chiefs(variables, peers)
     if settings.initial_weights is not None:
         load_initial_weights(settings.initial_weights, model, peers, new_layers=settings.new_layers or ())
 

@@ -1,7 +1,8 @@
-"""Checks that all workers of a job have the same weights, and ends the job otherwise."""
+"""All workers have the same weights: they begin with the chief's, and the job ends if theirs differ later."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,11 +11,19 @@ from ml_dtypes import finfo
 
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.model.variables import local_value, weights_digest
+from tfgpujob_trainer.model.variables import local_value, values_digest
 from tfgpujob_trainer.reporting.log import say
 
 _NAMED = 3
 """Number of differing weights that are named."""
+
+
+def take_the_chiefs(variables: Sequence[Any], peers: Peers) -> None:
+    """Assign the chief's values on every worker, if any worker has others: of a random number of its own, say."""
+    if peers.workers == 1 or not peers.differing(values_digest(variables)):
+        return
+    for variable in variables:
+        variable.assign(_of_the_chief(local_value(variable), peers))
 
 
 def agree_on_weights(model: keras.Model, peers: Peers, step: int) -> str:
@@ -23,7 +32,7 @@ def agree_on_weights(model: keras.Model, peers: Peers, step: int) -> str:
     Each worker applies the same sums to the same weights. But some operations, such as the gradient of an embedding,
     don't give the same bits on every GPU.
     """
-    digest = weights_digest(model)
+    digest = values_digest(model.weights)
     if not peers.differing(digest):
         return digest
     different = [variable.path for variable in model.weights if _differs(local_value(variable), peers)]
@@ -41,8 +50,11 @@ def agree_on_weights(model: keras.Model, peers: Peers, step: int) -> str:
 
 def _differs(mine: np.ndarray, peers: Peers) -> bool:
     """True if this weight differs from the chief's on some worker."""
-    chiefs = np.frombuffer(peers.broadcast_from_chief(mine.tobytes()), mine.dtype).reshape(mine.shape)
-    return peers.count(not _equal(mine, chiefs)) > 0
+    return peers.count(not _equal(mine, _of_the_chief(mine, peers))) > 0
+
+
+def _of_the_chief(mine: np.ndarray, peers: Peers) -> np.ndarray:
+    return np.frombuffer(peers.broadcast_from_chief(mine.tobytes()), mine.dtype).reshape(mine.shape)
 
 
 def _equal(mine: np.ndarray, other: np.ndarray) -> bool:

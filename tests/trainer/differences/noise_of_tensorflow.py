@@ -1,4 +1,4 @@
-# here
+# here resumed
 import os
 
 import keras
