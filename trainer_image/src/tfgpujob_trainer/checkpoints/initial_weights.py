@@ -13,23 +13,21 @@ import numpy as np
 from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.checkpoints.store import Saved, newest, variables_to_save
 from tfgpujob_trainer.checkpoints.weights_by_name import load_by_name, said, taken_over
-from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.variables import local_value
 from tfgpujob_trainer.reporting.log import say
 
 
-def load_initial_weights(where: str, model: keras.Model, peers: Peers, *, new_layers: Sequence[str] = ()) -> None:
-    """Load the weights at `where` into the model on every worker: the chief reads and broadcasts them.
+def load_initial_weights(where: str, model: keras.Model, *, new_layers: Sequence[str] = ()) -> None:
+    """Load the weights at `where` into the model of this worker, the chief.
 
     `where` is a .keras or .weights.h5 file, a checkpoint, or the output directory of another run, whose newest complete
     checkpoint is used. `new_layers`, by glob, keep the model's weights; all others are found by name. Raises
-    ConfigError, on the chief, if they are missing or do not fit.
+    ConfigError if they are missing or do not fit.
     """
-    values, how = _read_at(where, model, new_layers) if peers.is_chief else (None, "")
-    for index, variable in enumerate(model.weights):
-        data = peers.broadcast_from_chief(b"" if values is None else values[index].tobytes())
-        variable.assign(np.frombuffer(data, local_value(variable).dtype).reshape(variable.shape))
+    values, how = _read_at(where, model, new_layers)
+    for variable, value in zip(model.weights, values, strict=True):
+        variable.assign(value)
     say(f"initial weights from {where}{how}")
 
 

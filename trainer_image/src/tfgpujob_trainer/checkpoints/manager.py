@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -132,9 +133,11 @@ class CheckpointManager:
         state = header["state"]
         self._check(state, header["arrays"])
         metrics: list[np.ndarray] = []
-        for name, (dtype, shape) in header["arrays"].items():
-            data = peers.broadcast_from_chief(arrays[name].tobytes() if name in arrays else b"")
-            value = np.frombuffer(data, tf.as_dtype(dtype).as_numpy_dtype).reshape(shape)
+        names, types = list(header["arrays"]), [(_dtype(name), shape) for name, shape in header["arrays"].values()]
+        sizes = [dtype.itemsize * math.prod(shape) for dtype, shape in types]
+        parts = peers.broadcast_parts_from_chief(sizes, lambda index: arrays[names[index]].tobytes())
+        for name, (dtype, shape), data in zip(names, types, parts, strict=True):
+            value = np.frombuffer(data, dtype).reshape(shape)
             if name.startswith("metrics/"):
                 metrics.append(value)
             elif not self._keeps_new_rate(name, state):
@@ -185,3 +188,7 @@ def _header(saved: Saved | InMemory | None, arrays: Mapping[str, np.ndarray]) ->
         return b"null"
     kinds = {name: (tf.as_dtype(a.dtype).name, list(a.shape)) for name, a in arrays.items()}
     return json.dumps({"state": saved.state, "arrays": kinds}).encode()
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(tf.as_dtype(name).as_numpy_dtype)

@@ -14,7 +14,6 @@ import tensorflow as tf
 from tfgpujob_contract.strategies import Strategy
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.checkpoints.initial_weights import load_initial_weights
-from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.recompute_and_placement import create_on_devices, rewrite_layers
@@ -66,7 +65,6 @@ def load(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], ex
 
 def _built(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], example: Any) -> list[Model]:
     """model() on each device, with the weights that initialWeights names."""
-    alone = Peers(tf.distribute.get_strategy(), workers=1, is_chief=True)
     first: keras.Model | None = None
     found = []
     for device in devices[:1] if settings.placement else devices:
@@ -75,7 +73,7 @@ def _built(settings: TrainerConfig, module: Entrypoint, devices: Sequence[str], 
             model(tf.nest.map_structure(tf.constant, example))
             if first is None:
                 first = model
-                load_initial_weights(str(settings.initial_weights), model, alone)
+                load_initial_weights(str(settings.initial_weights), model)
             else:
                 model.set_weights(first.get_weights())
         _place(model, settings, devices)

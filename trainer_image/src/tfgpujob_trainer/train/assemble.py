@@ -155,9 +155,9 @@ def run_json(built: Built[Steps]) -> str:
 
 def start_from(settings: TrainerConfig, model: keras.Model, variables: Sequence[Any], peers: Peers) -> None:
     """Prepare a run that has nothing to resume from. `variables`: those of its checkpoints."""
+    if settings.initial_weights is not None and peers.is_chief:
+        load_initial_weights(settings.initial_weights, model, new_layers=settings.new_layers or ())
     take_the_chiefs(variables, peers)
-    if settings.initial_weights is not None:
-        load_initial_weights(settings.initial_weights, model, peers, new_layers=settings.new_layers or ())
 
 
 def describe_gradients(model: keras.Model) -> str:

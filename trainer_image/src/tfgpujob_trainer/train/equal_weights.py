@@ -22,8 +22,10 @@ def take_the_chiefs(variables: Sequence[Any], peers: Peers) -> None:
     """Assign the chief's values on every worker, if any worker has others: of a random number of its own, say."""
     if peers.workers == 1 or not peers.differing(values_digest(variables)):
         return
-    for variable in variables:
-        variable.assign(_of_the_chief(local_value(variable), peers))
+    mine = [local_value(variable) for variable in variables]
+    parts = peers.broadcast_parts_from_chief([one.nbytes for one in mine], lambda index: mine[index].tobytes())
+    for variable, one, part in zip(variables, mine, parts, strict=True):
+        variable.assign(np.frombuffer(part, one.dtype).reshape(one.shape))
 
 
 def agree_on_weights(model: keras.Model, peers: Peers, step: int) -> str:
@@ -50,11 +52,8 @@ def agree_on_weights(model: keras.Model, peers: Peers, step: int) -> str:
 
 def _differs(mine: np.ndarray, peers: Peers) -> bool:
     """True if this weight differs from the chief's on some worker."""
-    return peers.count(not _equal(mine, _of_the_chief(mine, peers))) > 0
-
-
-def _of_the_chief(mine: np.ndarray, peers: Peers) -> np.ndarray:
-    return np.frombuffer(peers.broadcast_from_chief(mine.tobytes()), mine.dtype).reshape(mine.shape)
+    chiefs = np.frombuffer(peers.broadcast_from_chief(mine.tobytes()), mine.dtype).reshape(mine.shape)
+    return peers.count(not _equal(mine, chiefs)) > 0
 
 
 def _equal(mine: np.ndarray, other: np.ndarray) -> bool:
