@@ -37,6 +37,8 @@ def test_a_gang_grows_beside_the_pods_that_it_has() -> None:
     assert (world.status["plan"]["counts"], world.status["ready"]) == ({"worker": 4}, "4/4")
     assert (world.condition("Running"), "resize" in world.status["plan"]) == ("True/AllReady", False)
     assert (world.status["attempt"], world.status["resizes"], world.status["restarts"]) == (1, 1, 0)
+    (accepted,) = (c for c in world.status["conditions"] if c["type"] == "Accepted")
+    assert accepted["observedGeneration"] == world.status["observedGeneration"]
     (event,) = (event for event in world.events if event.reason == "ResizedInPlace")
     assert event.message == "From 2 workers to 4 in 12 s: the pods that stay were not touched."
 

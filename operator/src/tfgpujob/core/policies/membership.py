@@ -51,6 +51,7 @@ def _record(ctx: ReconcileContext, change: changes.Record) -> Outcome:
     builder, members = ctx.builder, change.members
     if isinstance(change, changes.Scale):
         _record_that_they_leave(ctx, change.leaving)
+    if isinstance(change, changes.Scale) or members.resize != ctx.members.resize:
         accept(builder, ctx.spec)
     if isinstance(change, changes.Wait):
         builder.set(Condition.RUNNING, False, Reason.DISRUPTED, change.why)
