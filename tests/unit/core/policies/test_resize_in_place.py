@@ -12,7 +12,8 @@ from tests.unit.core.gangs import NO_ROOM, environment, resizable_gang, scale, u
 from tests.unit.core.simulator import World
 
 from tfgpujob.core.membership.leader import leader_request
-from tfgpujob.core.observed.snapshot import Agreed, Kind, Refused, ResizeTo, Said, Silent
+from tfgpujob.core.observed.snapshot import Agreed, Kind, LeaderAnswer, Refused, ResizeTo, Said, Silent
+from tfgpujob.core.reconcile import reconcile
 from tfgpujob_contract.variables import Variable
 
 
@@ -132,7 +133,7 @@ def test_pods_that_are_refused_are_tried_again_while_the_others_train() -> None:
     assert (world.pods, world.condition("Created")) == (workers(0, 1, 2), "True/AllCreated")
 
 
-@pytest.mark.parametrize("code", [1, 137])
+@pytest.mark.parametrize("code", [1, 137, 143])
 def test_one_that_fails_before_it_trains_is_replaced(code: int) -> None:
     world = resizable_gang()
     scale(world, 3)
@@ -142,10 +143,23 @@ def test_one_that_fails_before_it_trains_is_replaced(code: int) -> None:
     world.advance(minutes=1)
     assert (world.attempts(), world.status["restarts"], world.phase) == ({"1"}, 0, "Running")
     assert uids(world)["train-worker-2"] != first
+    assert ("lastFailure" in world.status) == (code != 143), "a stop on request is no failure"
     assert environment(world, "train-worker-2")[Variable.RECOVERY_JOINS] == "1"
     world.ready("train-worker-2")
     world.leader_says(3, 3)
     assert (world.status["ready"], world.status["resizes"]) == ("3/3", 1)
+
+
+def test_one_that_has_left_by_the_cache_alone_is_looked_up_first() -> None:
+    world = resizable_gang()
+    scale(world, 3)
+    world.leader_says(2, 3)
+    seen = world.snapshot()
+    left = tuple(replace(pod, deleting=pod.name == "train-worker-2") for pod in seen.pods)
+    of_old = replace(seen, pods=left, leader_answer=LeaderAnswer(seen.pods[0].uid, ResizeTo(2), Agreed(3, 3)))
+    assert reconcile(of_old, world.now, make.CONFIG).lookups == ("train-worker-2",)
+    looked_up = replace(of_old, looked_up=frozenset({"train-worker-2"}))
+    assert reconcile(looked_up, world.now, make.CONFIG).intent is not None
 
 
 def test_one_whose_wait_for_peers_is_over_is_replaced_too() -> None:

@@ -25,6 +25,7 @@ from tfgpujob.core.status import progress
 from tfgpujob.core.status.builder import moment, timestamp
 from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Condition, Phase, Reason, Role
+from tfgpujob_contract.exit_codes import ExitCode
 
 
 def restart_replicas(ctx: ReconcileContext, failures: Sequence[Failure]) -> Outcome | None:
@@ -78,7 +79,9 @@ def restart_optional(ctx: ReconcileContext) -> Outcome | None:
         grace_ends = peer_failure_grace(failure, ctx.now) if replica[0] is not Role.EVALUATOR else None
         if grace_ends is not None and ctx.now < grace_ends:
             return ctx.requeue(grace_ends)
-        ctx.builder.put("lastFailure", failure.to_status(ctx.spec.run_policy.failure_log_lines))
+        # A worker that has left a resized gang, and is to join it again, has not failed.
+        if replica[0] is Role.EVALUATOR or failure.exit_code != ExitCode.STOPPED:
+            ctx.builder.put("lastFailure", failure.to_status(ctx.spec.run_policy.failure_log_lines))
         if failure.cause is not Cause.PERMANENT:
             replicas = frozenset({replica})
             return _restart(ctx, [failure], replicas, f"{failure}; it starts again, and the job goes on.")

@@ -20,6 +20,7 @@ def lost_or_failed(ctx: ReconcileContext) -> Outcome | None:
     """Policy: a required replica failed, was deleted, or is on a lost node. A missing pod is looked up first."""
     vanished = _vanished(ctx)
     unconfirmed = tuple(n for r in vanished if (n := ctx.observed.name(r)) not in ctx.snapshot.absent)
+    unconfirmed += ctx.unconfirmed(_left(ctx))
     if unconfirmed:
         return Outcome(lookups=unconfirmed)
     policies = {role: replica.restart_policy for role, replica in replica_specs(ctx.spec).items()}
@@ -55,6 +56,12 @@ def _vanished(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
     if not ctx.builder.is_true(Condition.CREATED):
         return ()
     return tuple(r for r in ctx.observed.required_missing() if not ctx.observed.restart_pending(r))
+
+
+def _left(ctx: ReconcileContext) -> list[ReplicaId]:
+    """Workers that are to join, and whose pod is of a worker that has left. Another one may have been created since."""
+    pods = ((replica, ctx.observed.pods.get(replica)) for replica in ctx.members.growing)
+    return [replica for replica, pod in pods if pod is not None and (pod.deleting or has_ended(pod))]
 
 
 def _all_have_ended(ctx: ReconcileContext) -> bool:
