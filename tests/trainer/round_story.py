@@ -63,6 +63,10 @@ class Pod:
     """The step that its round has started from, if that was in memory."""
     alone: bool = False
     """Its leader is gone: it ends its processes, and looks for the next one."""
+    starts: bool = False
+    """Its processes of round 0 are still to begin."""
+    strange: bool = False
+    """No leader has heard of it yet, and its processes have met no others."""
 
 
 @dataclass
@@ -91,7 +95,9 @@ class Gang:
     known: set[State] = field(default_factory=lambda: {b""})
     left_behind: set[State] = field(default_factory=set)
     just_left: set[State] = field(default_factory=set)
-    """Those among them that this round has left behind."""
+    """Those among them that a round has left behind that has done no step."""
+    left_in: int = 0
+    """That round."""
     asked_at: float | None = None
     """Since when a copy is awaited."""
     unsent: bool = False
@@ -134,6 +140,8 @@ class Gang:
     """Whether the leader's pod may be lost."""
     calm: bool = False
     """No more failures and requests."""
+    asked: int = 0
+    """The number of workers that was requested last; 0: none."""
 
     @property
     def leader(self) -> Pod:
@@ -149,7 +157,7 @@ class Gang:
 
     @property
     def running(self) -> list[Pod]:
-        return [pod for pod in self.pods.values() if pod.runs]
+        return [pod for pod in self.pods.values() if pod.runs and not pod.strange]
 
     def tell(self, command: Command | None, *, why: str = "") -> None:
         if command is None:
@@ -178,11 +186,12 @@ class Gang:
             assert not start.without or len(members) >= (self.rounds.least or 99), "too few workers train on"
             assert not self.rounds.spares or len(members) == self.rounds.least, "a round of spares too"
             self.available &= members | (set(self.connected) - before)
+            self.copied = {name: copy for name, copy in self.copied.items() if name in members}
             self.reduced += bool(start.without)
             self.departed |= {NAMING.worker(index) for index in start.without} - self.available
-            resized = start.resizes > self.last.resizes
+            costs = start.restarts > self.last.restarts
             failed = self.disturbed and not self.bereft
-            assert resized != failed, "a resize costs a restart, or a restart costs nothing"
+            assert costs == failed, "a resize costs a restart, or a restart costs nothing"
             self.replaced += self.bereft
             self.taken += self.rounds.spares > 0 and members != before
         self.last, self.disturbed, self.bereft = start, False, False
@@ -202,8 +211,8 @@ class Gang:
         """What its launcher does when it looks what was told."""
         if pod.unheard is not None:
             return
-        if pod.alone:
-            self.come_back(pod)
+        if pod.alone or pod.strange:
+            (self.come_back if pod.alone else self.come)(pod)
             return
         match pod.told.in_round(pod.round):
             case Stop(round_) if round_ == pod.round and pod.runs:
@@ -227,7 +236,7 @@ class Gang:
         del self.pods[pod.name]
         if pod.name == self.rounds.leader:
             self.bereave()
-        elif pod.unheard is None and self.is_led:
+        elif pod.unheard is None and self.is_led and not pod.strange:
             self.outbox.append((pod, "left", 0, None))
 
     def bereave(self) -> None:
@@ -235,15 +244,13 @@ class Gang:
         self.bereaved_at, self.asked_at = self.now, None
         # No member knows it now.
         self.bereft, self.departed = True, set()
-        # In a change of the number the operator restarts all.
-        self.over |= self.rounds.wanted != self.rounds.workers
-        others = [pod for pod in self.pods.values() if pod.unheard is None and not pod.alone]
+        others = [pod for pod in self.pods.values() if pod.unheard is None and not pod.alone and not pod.strange]
         unsent = [pod for pod in others if self.chance.randrange(2)]
-        self.inbox = [told for told in self.inbox if told[0] not in unsent]
+        self.inbox = [told for told in self.inbox if told[0] in others and told[0] not in unsent]
         told = [command for _, command in self.inbox] + [pod.told.in_round(pod.round) for pod in others]
         rounds = {pod.round for pod in others} | {command.round for command in told if isinstance(command, Start)}
-        if self.last.round not in rounds:
-            # The last round was known to its leader only, and has done no step.
+        if self.left_in not in rounds:
+            # Whoever knew of that round is gone.
             self.left_behind -= self.just_left
         self.inbox += [(pod, None) for pod in others]
         self.connected, self.available, self.outbox, self.sent = {}, set(), [], []
@@ -251,6 +258,13 @@ class Gang:
             pod.unheard = None if pod.unheard is None else min(pod.unheard, self.now)
         if not self.shared:
             self.saved = b""
+
+    def come(self, pod: Pod) -> None:
+        """What a member does that no leader has heard of: start its processes, and find the leader."""
+        if pod.starts:
+            pod.starts, pod.runs = False, True
+        elif self.is_led and (pod, "comes", 0, None) not in self.outbox:
+            self.outbox.append((pod, "comes", 0, None))
 
     def come_back(self, pod: Pod) -> None:
         """What a member without a leader does, a piece at a time: end its processes, and find the next leader."""
@@ -272,11 +286,13 @@ class Gang:
         self.led += 1
         self.pods[name] = pod = Pod(name, MemberState(name, NAMING), -1, runs=False)
         before = self.rounds
-        names = NAMING.of(before.workers)
+        # As the operator knows it: the end of a resize may be unknown to it.
+        workers = self.chance.choice([before.workers, max(before.workers, before.wanted)])
+        names = NAMING.of(workers)
         self.missed = dict.fromkeys(names[1:], self.now)
-        self.rounds = Rounds(names, before.budget, NAMING, before.workers, before.least, before.spares, before.term + 1)
+        self.rounds = Rounds(names, before.budget, NAMING, workers, before.least, before.spares, before.term + 1)
         self.connected, self.available = {name: pod}, {name}
-        self.disturbed, self.bereft, self.last = False, True, Start(-1, None, before.workers, -1)
+        self.disturbed, self.bereft, self.last = False, True, Start(-1, None, workers, -1)
         self.tell(self.rounds.take_over(self.now))
 
     def cut_off(self, pod: Pod) -> None:
@@ -296,6 +312,7 @@ class Gang:
         assert self.unsent or len(state) >= max(held, default=0), "a step that somebody holds is done again"
         self.just_left = {one for one in self.known if not state.startswith(one)} - self.left_behind
         self.left_behind |= self.just_left
+        self.left_in = self.rounds.round
         for pod in self.members:
             pod.state = state
         self.copied.clear()
@@ -306,6 +323,8 @@ class Gang:
         round_, members = self.rounds.round, self.members
         candidates = [pod for pod in members if pod.runs and not pod.hangs]
         if not candidates or len(members) < len(self.rounds.members) or any(pod.round != round_ for pod in members):
+            return
+        if any(pod.strange for pod in members):
             return
         pod = self.chance.choice(candidates)
         if self.stop_at is not None and len(pod.state) == self.stop_at:
@@ -318,6 +337,7 @@ class Gang:
             self.stop_at = len(pod.state) + 1
         pod.state = state = following or pod.state + bytes([self.begun % 256])
         self.known.add(state)
+        self.just_left = set()
         match self.chance.randrange(8):
             case 0 if self.fails():
                 with contextlib.suppress(KilledError):
@@ -382,8 +402,11 @@ class Gang:
             if pod.unheard is not None and self.now - pod.unheard > NOTICES_SECONDS:
                 pod.runs = False
         if self.inbox and self.now - self.bereaved_at > NOTICES_SECONDS:
-            for pod in {pod for pod, command in self.inbox if command is None}:
+            for pod in dict.fromkeys(pod for pod, command in self.inbox if command is None):
                 self.notice(pod)
+        for pod in self.running if self.now - self.bereaved_at > SILENT_SECONDS else ():
+            if pod.alone:
+                self.end(pod, PEER)
         if not self.is_led:
             return
         waiting = self.rounds._sending
@@ -406,7 +429,11 @@ class Gang:
     def hear(self) -> None:
         """What a pod has said reaches the leader."""
         pod, what, round_, end = self.outbox.pop(0)
-        if what in ("joined", "back"):
+        if what == "comes":
+            pod.strange = False
+            if self.pods.get(pod.name) is pod:
+                self.welcome(pod)
+        elif what in ("joined", "back"):
             self.available.add(pod.name)
             self.departed.discard(pod.name)
             self.missed.pop(pod.name, None)
@@ -423,8 +450,7 @@ class Gang:
             if self.connected.get(pod.name) is pod:
                 del self.connected[pod.name]
                 self.available.discard(pod.name)
-                replaceable = self.rounds.wanted == self.rounds.workers and not self.disturbed
-                why = "" if pod.name in self.rounds.members and not (replaceable and self.rounds.naming) else "left"
+                why = "" if pod.name in self.rounds.members and (self.disturbed or not self.rounds.naming) else "left"
                 self.bereft |= pod.name in self.rounds.members
                 if pod.name in {NAMING.worker(index) for index in self.last.without}:
                     self.departed.add(pod.name)
@@ -439,13 +465,25 @@ class Gang:
                 self.departed.add(pod.name)
             self.tell(self.rounds.ended(pod.name, round_, end, self.now), why="saved" if end.saved else "")
 
+    def welcome(self, pod: Pod) -> None:
+        """A member of the pods' own round comes; with a leader that has replaced another it ends that, and joins."""
+        if self.rounds.term:
+            self.end(pod, PEER)
+            pod.alone = True
+            return
+        self.available.add(pod.name)
+        self.tell(self.rounds.joined(pod.name, self.now))
+        if self.rounds_told is not None:
+            self.inbox.append((pod, self.rounds_told))
+        self.connected[pod.name] = pod
+
     @property
     def rounds_told(self) -> Command | None:
         return self.leader.told.last
 
     def reach(self) -> None:
         """A command reaches a member; to each they come in their order."""
-        pod = self.chance.choice(sorted({pod for pod, _ in self.inbox}, key=lambda pod: pod.name))
+        pod = self.chance.choice(list(dict.fromkeys(pod for pod, _ in self.inbox)))
         at = next(i for i, (other, _) in enumerate(self.inbox) if other is pod)
         _, command = self.inbox.pop(at)
         if self.pods.get(pod.name) is not pod:
@@ -470,8 +508,10 @@ class Gang:
         """What the operator does: asks, creates what is missing, deletes what the leader no longer has."""
         rounds = self.rounds
         wanted = set(NAMING.of(rounds.wanted))
-        if not self.calm and self.chance.random() < self.resized:
-            self.tell(rounds.resize(1 + self.chance.randrange(4)))
+        if not self.calm and not rounds.spares and self.chance.random() < self.resized:
+            self.asked = 1 + self.chance.randrange(4)
+        if self.asked and self.asked != rounds.wanted and self.leader.runs:
+            self.tell(rounds.resize(self.asked))
             return
         stopped = [pod for pod in self.pods.values() if pod.told_to_stop and (pod.hangs or not pod.runs)]
         # What is on a lost node stays for long.
@@ -489,7 +529,11 @@ class Gang:
             late = [told for told in self.outbox if told[:2] == (gone, "left") and self.chance.randrange(2)]
             self.outbox = [told for told in self.outbox if told not in late] + [(pod, "joined", 0, None), *late]
             return
-        for name in sorted(set(self.pods) - wanted - set(rounds.members)):
+        # Those as well that an earlier number has left out, whatever is wanted now.
+        left = {
+            name for name, pod in self.connected.items() if name not in self.available and pod in self.pods.values()
+        }
+        for name in sorted((set(self.pods) - wanted | left) - set(rounds.members)):
             self.lose(self.pods[name])
             return
         self.strike()
@@ -507,7 +551,8 @@ class Gang:
             if self.chance.random() < self.drained and pod.runs and pod.unheard is None:
                 pod.told_to_stop = pod.drains = True
             elif self.chance.randrange(30) == 0 and self.trouble and pod.unheard is None:
-                self.chance.choice([self.lose, self.lose if pod.name == self.rounds.leader else self.cut_off])(pod)
+                heard = self.connected.get(pod.name) is pod and pod.name != self.rounds.leader
+                self.chance.choice([self.lose, self.cut_off if heard else self.lose])(pod)
 
     def step(self) -> None:
         self.now += self.chance.random() / 2
@@ -540,7 +585,7 @@ class Gang:
             for pod in self.members:
                 pod.hangs = False
         for _ in range(5000):
-            wanted = self.rounds.wanted - self.rounds.spares
+            wanted = (self.asked or self.rounds.wanted) - self.rounds.spares
             at_work = {pod.name for pod in self.running if pod.round == self.rounds.round}
             if self.over or (at_work == {*self.rounds.members} and len(at_work) == wanted):
                 return

@@ -11,7 +11,7 @@ from tests.trainer.harness import until
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import follower as follower_module
 from tfgpujob_trainer.supervise import messages
-from tfgpujob_trainer.supervise.commands import Brought, End, GiveUp, Naming, Send, Start, Stop
+from tfgpujob_trainer.supervise.commands import Brought, Drain, End, GiveUp, Naming, Send, Start, Stop
 from tfgpujob_trainer.supervise.follower import Follower
 from tfgpujob_trainer.supervise.leader import Leader
 from tfgpujob_trainer.supervise.rounds import SILENT_SECONDS, Rounds
@@ -107,6 +107,14 @@ def test_a_member_knows_which_leader_it_has_obeyed():
     assert refused(lead(term=1), leader=follower._hello["leader"])
 
 
+def test_a_member_that_has_met_no_leader_ends_its_processes_and_joins_the_one_that_replaces_the_first():
+    leader = lead(term=1)
+    follower = Follower("worker-1", ("127.0.0.1", leader.port), "secret", naming=Naming(), restart=0)
+    until(lambda: follower.command(0) == Stop(0))
+    follower.ended(0, End(137, progressed=False))
+    until(lambda: leader.command(-1) == follower.command(0) == Start(1, None, 2, 1, leader=1))
+
+
 def test_a_pod_that_was_replaced_is_no_member():
     leader = lead(3)
     follow(leader, restart=1)
@@ -150,6 +158,18 @@ def test_only_a_copy_of_the_newest_round_or_of_what_it_started_from_counts(older
         steps = {command.step for command in sent if isinstance(command, Send)}
         held = rounds._in_memory
         assert (max(held.values(), default=None), taken is None or taken in {*steps, *held.values()}) == (taken, True)
+
+
+def test_a_member_that_comes_back_late_is_in_a_round_that_is_newer_than_its_last():
+    rounds = taken_over(least=2)
+    assert comes(rounds, 1, -1) is None
+    assert rounds.waited(SILENT_SECONDS + 1) == Start(0, None, 3, 0, (2,), 1)
+    assert comes(rounds, 2, 5, 8) == Drain(0)
+    saved = End(143, progressed=True, saved=True)
+    assert rounds.ended("worker-0", 0, saved, 30.0) is None
+    start = rounds.ended("worker-1", 0, saved, 30.0)
+    assert start == Start(6, None, 3, 6, leader=1)
+    assert start.restarts == 0
 
 
 def test_who_does_not_come_back_is_waited_for_unless_the_others_may_train_without_it():

@@ -234,20 +234,88 @@ def test_whose_loss_ends_it():
     for name in naming.of(2):
         chief.joined(name, 0.0)
     assert chief.left("worker-0", 0.0) == Stop(0)
-    growing = resizable(2)
-    growing.resize(3)
-    assert growing.left("worker-1", 0.0) == GiveUp("worker-1 has left")
     finishing = resizable(2)
     ended(finishing, "worker-0", DONE)
     assert finishing.left("worker-1", 0.0) == GiveUp("worker-1 has left")
-    starting = Rounds(Naming().of(3), 6, Naming(), 3)
-    for name in ("worker-0", "worker-1"):
-        starting.joined(name, 0.0)
-    assert starting.left("worker-1", 0.0) == GiveUp("worker-1 has left")
-    never_came = Rounds(Naming().of(2), 6, Naming(), 2)
-    never_came.joined("worker-0", 0.0)
-    assert isinstance(never_came.joined("worker-1", 0.0, joins=True), GiveUp), "its pod was lost while it started"
     assert gang().left("worker-1", 0.0) == GiveUp("worker-1 has left")
+
+
+def starting(*come: int, least: int | None = None) -> Rounds:
+    """Three workers, of which these have come."""
+    rounds = Rounds(Naming().of(3), 0, Naming(), 3, least)
+    for index in come:
+        assert rounds.joined(f"worker-{index}", 0.0) is None
+    return rounds
+
+
+def test_a_pod_that_is_lost_before_all_have_come_is_replaced_and_those_that_come_end_their_processes_first():
+    rounds = starting(0, 1)
+    assert rounds.left("worker-1", 0.0) == Stop(0)
+    assert rounds.ended("worker-0", 0, End(KILLED, progressed=False), 1.0) is None
+    assert rounds.joined("worker-1", 2.0, joins=True) is None
+    assert rounds.waited(1e6) is None, "a pod may take its time to start"
+    assert rounds.joined("worker-2", 1e6) is None
+    assert rounds.ended("worker-2", 0, End(KILLED, progressed=False), 1e6) == Start(1, None, 3, 1)
+    assert Start(1, None, 3, 1).restarts == 0
+
+
+def test_a_pod_may_be_lost_before_it_has_come():
+    rounds = starting(0, 2, least=1)
+    assert rounds.joined("worker-1", 0.0, joins=True) == Stop(0)
+    assert rounds.ended("worker-0", 0, End(KILLED, progressed=False), 1.0) is None
+    assert rounds.ended("worker-2", 0, End(KILLED, progressed=False), 1.0) == Start(1, None, 3, 1)
+
+
+def test_without_a_pod_that_was_lost_as_it_started_the_others_train_once_all_of_them_have_come():
+    rounds = starting(0, 1, least=1)
+    assert rounds.left("worker-1", 0.0) == Stop(0)
+    assert rounds.ended("worker-0", 0, End(KILLED, progressed=False), 1.0) is None
+    assert rounds.waited(SILENT_SECONDS + 1) is None, "processes of the third pod may start"
+    assert rounds.joined("worker-2", 40.0) is None
+    assert rounds.ended("worker-2", 0, End(KILLED, progressed=False), 40.0) == Start(1, None, 3, 1, (1,))
+
+
+def test_a_peer_failure_before_all_have_come_may_be_a_loss():
+    rounds = starting(0, 1)
+    assert ended(rounds, "worker-0", PEER, progressed=False) == Stop(0)
+    assert rounds.left("worker-1", 1.0) is None
+    assert rounds.joined("worker-1", 2.0, joins=True) is None
+    assert rounds.joined("worker-2", 3.0) is None
+    assert ended(rounds, "worker-2", KILLED, progressed=False) == Start(1, None, 3, 1)
+
+
+def test_a_pod_that_is_lost_in_a_resize_is_waited_for_and_the_number_comes_about():
+    growing = resizable(2, come=1)
+    assert growing.resize(3) == Drain(0)
+    assert growing.left("worker-1", 0.0) == Stop(0)
+    assert growing.ended("worker-0", 0, End(PEER, True, 7), 0.0) is None
+    assert growing.joined("worker-1", 9.0, joins=True) == Start(1, 7, 3, 1)
+    early = resizable(2)
+    assert early.resize(3) is None
+    assert early.left("worker-1", 0.0) == Stop(0)
+    assert early.ended("worker-0", 0, End(PEER, True, 7), 0.0) is None
+    assert early.joined("worker-1", 9.0, joins=True) == Start(1, 7, 2, 1)
+    assert early.joined("worker-2", 9.0, joins=True) == Drain(1)
+
+
+def test_one_that_was_to_leave_and_is_lost_is_waited_for_until_its_processes_have_ended():
+    shrinking = resizable(3, least=1)
+    assert shrinking.resize(2) == Drain(0)
+    assert shrinking.left("worker-2", 0.0) == Stop(0)
+    for index in (0, 1):
+        assert shrinking.ended(f"worker-{index}", 0, End(PEER, True, 7), 1.0) is None
+    assert shrinking.waited(SILENT_SECONDS) is None
+    assert shrinking.waited(SILENT_SECONDS + 1) == Start(1, 7, 2, 1)
+    told = resizable(2, least=1)
+    told.resize(1)
+    assert ended(told, "worker-1", STOPPED) is None, "its pod is being deleted"
+    assert told.ended("worker-0", 0, SAVED, 0.0) == Start(1, None, 1, 1)
+
+
+def test_without_one_that_is_away_fewer_are_the_wanted_number_already():
+    rounds = departed(2, workers=3)
+    assert rounds.resize(2) is None
+    assert (rounds.workers, rounds.without) == (2, ())
 
 
 def test_nobody_is_drained_while_a_lost_one_is_waited_for():

@@ -22,6 +22,8 @@ STORIES = 400
 WITH_SPARES = range(1000, 1150)
 MORTAL = range(2000, 2300)
 """Stories in which the leader's pod is lost, too."""
+STARTING = range(3000, 3150)
+"""The same, from before the pods have come for the first time."""
 
 
 def play(seed: int) -> Gang:
@@ -30,7 +32,8 @@ def play(seed: int) -> Gang:
     budget = chance.randrange(10)
     names = NAMING.of(1 + chance.randrange(4))
     spares = 1 + seed % 2 if seed in WITH_SPARES or (seed in MORTAL and seed % 8 == 0) else 0
-    resizable = chance.randrange(3) > 0 or spares > 0 or seed in MORTAL
+    mortal, starts = seed in {*MORTAL, *STARTING}, seed in STARTING
+    resizable = chance.randrange(3) > 0 or spares > 0 or mortal
     least = chance.choice([None, 1, 1, 2]) if not spares else len(names)
     rounds = Rounds(names, budget, NAMING, len(names) + spares, least, spares)
     if not resizable:
@@ -44,12 +47,15 @@ def play(seed: int) -> Gang:
     if chance.randrange(4) == 0:
         # Who waits for a pod that does not come can't train on without another one.
         story.full, story.resized = True, 0.0
-    story.mortal, story.shared = seed in MORTAL, seed % 2 == 0
+    story.mortal, story.shared = mortal, seed % 2 == 0
     every = {id(pod): pod for pod in pods.values()}
+    come = names[: 1 if starts else None]
+    for name in names[len(come) :]:
+        pods[name].runs, pods[name].starts, pods[name].strange = False, True, True
     try:
-        for name in names:
+        for name in come:
             assert rounds.joined(name, 0.0) is None
-        story.connected, story.available = dict(pods), set(names)
+        story.connected, story.available = {name: pods[name] for name in come}, set(come)
         for _ in range(600):
             story.step()
             every |= {id(pod): pod for pod in story.pods.values()}
@@ -64,11 +70,11 @@ def play(seed: int) -> Gang:
 
 
 def play_all() -> None:
-    for seed in (*range(STORIES), *WITH_SPARES, *MORTAL):
+    for seed in (*range(STORIES), *WITH_SPARES, *MORTAL, *STARTING):
         play(seed)
 
 
-@pytest.mark.parametrize("seed", [*range(STORIES), *WITH_SPARES, *MORTAL])
+@pytest.mark.parametrize("seed", [*range(STORIES), *WITH_SPARES, *MORTAL, *STARTING])
 def test_whatever_happens_the_promises_of_a_gang_hold(seed):
     """No two rounds at once, none beyond the budget, no step that is held is done again, and resizes come about."""
     play(seed)
@@ -164,7 +170,10 @@ def _everybody_is_missed(self: Rounds, member: str, _now: float, **_: bool) -> A
 
 
 def _no_drain_ends_well(self: Rounds, member: str, end: End, right: Any = Rounds._refusal) -> Any:
-    return right(self, member, dataclasses.replace(end, saved=False))
+    draining, self._draining = self._draining, False
+    reason = right(self, member, end)
+    self._draining = draining
+    return reason
 
 
 def _a_drain_may_last(self: Rounds, now: float, right: Any = Rounds.waited) -> Any:
@@ -195,22 +204,25 @@ def _without_the_lost(self: Rounds, now: float, right: Any = Rounds._next) -> An
     return right(self, now)
 
 
-def _before_the_others_have_ended(self: Rounds, *event: Any, right: Any = Rounds._lose) -> Any:
-    command = right(self, *event)
+def _before_the_others_have_ended(self: Rounds, *event: Any, right: Any = Rounds._lose, **how: bool) -> Any:
+    command = right(self, *event, **how)
     self._ends |= dict.fromkeys(self._at_work(), End(PEER, progressed=True))
     return command
 
 
-def _nobody_is_told(self: Rounds, *event: Any, right: Any = Rounds._lose) -> Any:
-    command = right(self, *event)
+def _nobody_is_told(self: Rounds, *event: Any, right: Any = Rounds._lose, **how: bool) -> Any:
+    command = right(self, *event, **how)
     if isinstance(command, Stop):
         self._stopping_since = None
         return None
     return command
 
 
-def _whoever_is_lost(self: Rounds, right: Any = Rounds._dispensable) -> set[str]:
-    return right(self) | self._lost.keys() if self.least is not None else right(self)
+def _whoever_is_lost(self: Rounds, right: Any = Rounds._following) -> Any:
+    silent, self._silent = self._silent, {*self._lost}
+    following = right(self)
+    self._silent = silent
+    return following
 
 
 def _however_few(self: Rounds, right: Any = Rounds._following) -> Any:
@@ -247,9 +259,9 @@ def _nothing_is_brought(_self: Rounds, _member: str, _brought: Brought) -> None:
     return None
 
 
-def _numbers_start_again(self: Rounds, member: str, brought: Brought, right: Any = Rounds._take_in) -> None:
-    right(self, member, brought)
-    self._newest = dataclasses.replace(self._newest, round=self.round)
+def _numbers_start_again(self: Rounds, now: float, right: Any = Rounds._next) -> Any:
+    self._newest, self._highest = dataclasses.replace(self._newest, round=self.round), self.round
+    return right(self, now)
 
 
 def _without_the_leader(self: Rounds, right: Any = Rounds._following) -> Any:
@@ -288,7 +300,7 @@ def _without_the_leader(self: Rounds, right: Any = Rounds._following) -> Any:
         (Rounds, "_next", _without_the_lost, "a round of a worker that has not come|two rounds at once"),
         (Rounds, "_lose", _before_the_others_have_ended, "two rounds at once"),
         (Rounds, "_lose", _nobody_is_told, "what was asked for never comes about"),
-        (Rounds, "_dispensable", _whoever_is_lost, "two rounds at once|a round of a worker that has not come"),
+        (Rounds, "_following", _whoever_is_lost, "two rounds at once|a round of a worker that has not come"),
         (rounds_module, "SILENT_SECONDS", 5.0, "two rounds at once"),
         (rounds_module, "SILENT_SECONDS", math.inf, "nobody trains on"),
         (Rounds, "_following", _however_few, "too few workers train on"),
@@ -299,7 +311,7 @@ def _without_the_leader(self: Rounds, right: Any = Rounds._following) -> Any:
         (Rounds, "without", property(_all_count), "a round of a worker that has not come"),
         (Rounds, "_replaceable", False, "a pod that can be replaced ends the gang"),
         (Rounds, "_take_in", _nothing_is_brought, "a step that somebody holds is done again|never comes about"),
-        (Rounds, "_take_in", _numbers_start_again, "what was asked for never comes about"),
+        (Rounds, "_next", _numbers_start_again, "what was asked for never comes about"),
         (Rounds, "_following", _without_the_leader, "a round of a worker that has not come"),
     ],
 )

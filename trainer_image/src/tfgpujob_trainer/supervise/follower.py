@@ -38,8 +38,9 @@ _AGAIN_SECONDS = 0.5
 _LEADER_SECONDS = 1800.0
 """How long it looks for a leader that ran before, or for the pod that replaces it, which may have to find a node: as
 long as the default of startDeadlineSeconds, after which the operator restarts all."""
-_ALONE_SECONDS = 30.0
-"""How long its processes may take to end by themselves after the leader has: they may be done, too."""
+_ALONE_SECONDS = 15.0
+"""How long its processes may take to end by themselves after the leader has: they may be done, too. The next leader
+begins without this member after SILENT_SECONDS at the earliest (supervise/rounds.py)."""
 
 
 class Follower:

@@ -17,7 +17,7 @@ from typing import IO, Any
 from tfgpujob_contract.pod import MAX_REPLICAS
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import messages, transfer
-from tfgpujob_trainer.supervise.commands import Command, End, MemberState, Naming, Send, Start
+from tfgpujob_trainer.supervise.commands import Command, End, MemberState, Naming, Send, Start, Stop
 from tfgpujob_trainer.supervise.listener import Listener
 from tfgpujob_trainer.supervise.rounds import Rounds
 
@@ -126,6 +126,10 @@ class Leader(Listener):
     def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
         """Read a member's messages until it leaves."""
         joins = bool(hello.get("joins"))
+        if self._rounds.term and not joins:
+            # It waits in the pods' own round, which ended with the leader before. It ends its processes, and joins.
+            connection.sendall(messages.of_command(Stop(0)))
+            return
         with self._lock:
             # Commands to another pod of this name don't concern this one, whose round comes later.
             self._connections.pop(member, None)

@@ -14,13 +14,13 @@ To change the number of workers, a round is drained: all processes stop after th
 and the next round has the wanted number. The drain begins only when every member of the next round is connected. A
 process that crashes in a drain, or does not end in time after another has stopped, turns it into a failure: the rest
 are ended, the newest in-memory checkpoint is used, and the next round still has the wanted number. A joining member
-that is gone again leaves the number as it is. A member of the running round that is lost during a change ends the
-attempt, because it is unknown whether its processes have ended.
+that is gone again leaves the number as it is.
 
-Otherwise the gang waits for the replacement of a lost pod. Kubernetes creates a pod of the same name only when the old
-one is gone with all its processes. So the next round starts once the new pod has connected, and costs no restart. The
-operator decides whether there will be one; if not, it ends the pods. When a pod is asked to stop, all processes stop
-after the same step, as in a drain.
+The gang waits for the replacement of a lost pod. Kubernetes creates a pod of the same name only when the old one is
+gone with all its processes. So the next round starts once the new pod has connected, and costs no restart. It is the
+same before all have connected for the first time, and then the round also waits for these: their processes start, and
+are ended. The operator decides whether there will be a replacement; if not, it ends the pods. When a pod is asked to
+stop, all processes stop after the same step, as in a drain.
 
 The leader's pod is replaced like any other. The API server has one pod of its name, so that decides who leads, and
 leaders are ordered by how often it was replaced. The new one knows nothing of the gang: to it all members are lost.
@@ -111,6 +111,8 @@ class Rounds:
     """By member of this round that is back after its connection was lost."""
     _newest: Brought = field(default_factory=lambda: Brought(0))
     """The newest round that is known."""
+    _highest: int = -1
+    """The highest number of a round that a pod was in, also of one that came too late for its copy to count."""
 
     def __post_init__(self) -> None:
         self.wanted = self.workers
@@ -155,9 +157,10 @@ class Rounds:
             if not joins or not self._replaceable:
                 return self._give_up(f"{member} has come a second time")
             # This also reports the loss of the previous pod, unless its connection was already lost.
-            command = self._lose(member, now) if member in self._here else None
+            command = self._lose(member, now) if member not in self._lost else None
             self._take_in(member, brought)
         self._here.add(member)
+        self._highest = max(self._highest, brought.round)
         self._leaving.discard(member)
         self._silent.discard(member)
         return command or self._advance(now) or self._drain()
@@ -169,10 +172,7 @@ class Rounds:
             return self.given_up
         if not self._replaceable:
             return self._give_up(f"{member} has left")
-        command = self._lose(member, now)
-        if not silent:
-            self._lost[member] = -math.inf
-        return command
+        return self._lose(member, now, silent=silent)
 
     def resize(self, wanted: int) -> Command | None:
         """From now on this many workers are wanted."""
@@ -233,7 +233,7 @@ class Rounds:
             late = now - self._heard > PATIENCE_SECONDS
             return self.sent(self._sending, now, whole=False) if late else None
         since = self._stopped_since if self._stopping_since is None else self._stopping_since
-        missing = ", ".join(sorted(self._at_work()))
+        missing = ", ".join(sorted(self._at_work() & self._here))
         if since is None or now - since <= PATIENCE_SECONDS or not missing:
             return None
         if self._stopping_since is None:
@@ -252,18 +252,15 @@ class Rounds:
     @property
     def _replaceable(self) -> bool:
         """True if the next round may wait for the replacement of a lost pod."""
-        come = self._here | self._lost.keys()
-        if self.naming is None or self.wanted != self.workers or not set(self.members) <= come:
-            return False
-        return all(end.code != ExitCode.DONE for end in self._ends.values())
+        return self.naming is not None and all(end.code != ExitCode.DONE for end in self._ends.values())
 
-    def _lose(self, member: str, now: float) -> Command | None:
+    def _lose(self, member: str, now: float, *, silent: bool = True) -> Command | None:
         """A lost pod's in-memory checkpoint is gone."""
         end = self._ends.pop(member, None)
         self._in_memory.pop(member, None)
         self._brought.pop(member, None)
         self._here.discard(member)
-        self._lost[member] = now
+        self._lost[member] = now if silent else -math.inf
         if self._sending is not None and self._sending.member == member:
             self._sending = None
         if self._stopping_since is None and self._at_work() and not (end is not None and end.leaves):
@@ -284,7 +281,7 @@ class Rounds:
         """Members without running processes, and without which the others may train."""
         if self.naming is None or self.least is None:
             return set()
-        return self._leaving | self._silent | (set(self.naming.of(self.workers)) - set(self.members))
+        return self._leaving | self._lost.keys() | (set(self.naming.of(self.workers)) - set(self.members))
 
     def _following(self) -> tuple[int, Sequence[str]] | None:
         """The number of workers of the next round if it started now, and its members: the wanted ones, if they are
@@ -292,6 +289,8 @@ class Rounds:
         here = self._here - self._leaving
         if self.naming is None:
             return (self.workers, self.members) if set(self.members) <= here else None
+        if self._lost.keys() - here - self._leaving - self._silent:
+            return None  # their processes may run
         for workers in (self.wanted, self.workers):
             come = tuple(name for name in self.naming.of(workers) if name in here) if self.leader in here else ()
             gone = set(self.naming.of(workers)) - set(come)
@@ -318,6 +317,7 @@ class Rounds:
         if going_on or following is None or not set(self.members) <= self._here:
             return None
         if set(following[1]) == set(self.members):
+            self.workers = following[0]
             return None
         self._draining = True
         return Drain(self.round)
@@ -334,12 +334,13 @@ class Rounds:
         missing = set(self.members) - self._here - self._lost.keys()
         looped = self._stopping_since is None and self._looped
         # A cluster detects the loss of a member before its connection breaks, and a loss costs nothing.
-        judged = not (stopped or self._lost or self._awaits_verdict(end))
+        lost = bool(self._lost) or self._awaits_verdict(end)
+        judged = not (stopped or lost)
         reasons = (
             (not (stopped or end.worth_a_retry), f"{member} ended with code {end.code}"),
             (self.outside and end.code == ExitCode.PEER_FAILURE, f"{member} lost what is no part of the gang"),
             (bool(done), f"{member} failed after {', '.join(sorted(done))} had finished"),
-            (bool(missing), f"{', '.join(sorted(missing))} had not come yet"),
+            (bool(missing) and not lost, f"{', '.join(sorted(missing))} had not come yet"),
             (judged and self._is_spent, self._spent),
             (judged and looped, _LOOP),
         )
@@ -390,7 +391,7 @@ class Rounds:
             return None
         drained = drained or bool(self._lost or self._leaving)
         before = self.round
-        self.round = self._newest.round + 1
+        self.round = max(self._newest.round, self._highest) + 1
         self._newest = Brought(self.round, since=own)
         self.resizes += drained + self.round - before - 1
         self._failed_before = not drained
