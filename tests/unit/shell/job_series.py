@@ -14,7 +14,14 @@ from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.shell.store import Key, Store
 
 NOW = datetime(2026, 3, 4, 15, 20, tzinfo=UTC)
-REPORT = {"phase": "training", "step": 3, "stepSeconds": 0.25, "examplesPerSecond": 4096, "gpuUsePercent": [90, 70]}
+REPORT = {
+    "phase": "training",
+    "step": 3,
+    "stepSeconds": 0.25,
+    "examplesPerSecond": 4096,
+    "gpuUsePercent": [90, 70],
+    "gpuMemoryMiB": [2048, 1024],
+}
 
 
 def store_with_a_job(

@@ -44,6 +44,7 @@ def test_a_job_says_what_it_does() -> None:
         f"tfgpu_job_step_seconds{{{of_job}}} 0.25",
         f"tfgpu_job_examples_per_second{{{of_job}}} 4096.0",
         f"tfgpu_job_gpu_use_ratio{{{of_job}}} 0.8",
+        f"tfgpu_job_gpu_memory_bytes{{{of_job}}} 2.147483648e+09",
     ):
         assert any(sorted(re.split(r"[{},]", line)) == sorted(re.split(r"[{},]", one)) for one in lines), line
 

@@ -67,6 +67,7 @@ class _Families:
         step = gauge("tfgpu_job_step_seconds", "Seconds of a training step.", labels=_LABELS)
         examples = gauge("tfgpu_job_examples_per_second", "Examples that a job trains on.", labels=_LABELS)
         use = gauge("tfgpu_job_gpu_use_ratio", "Mean utilization of the GPUs that report it.", labels=_LABELS)
+        memory = gauge("tfgpu_job_gpu_memory_bytes", "The most that TensorFlow used on one GPU.", labels=_LABELS)
         for job, reports in self._jobs:
             status: Mapping[str, Any] = job.get("status") or {}
             metadata = job["metadata"]
@@ -85,8 +86,9 @@ class _Families:
             if speeds:
                 step.add_metric(key, max(report.step_seconds or 0 for report in speeds))
                 examples.add_metric(key, max(report.examples_per_second or 0 for report in speeds))
-            used = [percent for report in reports for percent in report.gpu_use_percent or ()]
-            if used:
+            if used := [percent for report in reports for percent in report.gpu_use_percent or ()]:
                 use.add_metric(key, sum(used) / len(used) / 100)
-        yield from (info, phase, restarts, disruptions, gpus, gpu_seconds, parts, step, examples, use)
+            if peaks := [mib for report in reports for mib in report.gpu_memory_mib or ()]:
+                memory.add_metric(key, max(peaks) << 20)
+        yield from (info, phase, restarts, disruptions, gpus, gpu_seconds, parts, step, examples, use, memory)
         yield gauge("tfgpu_jobs_without_series", "Jobs beyond the limit, which have no series.", value=self._left_out)
