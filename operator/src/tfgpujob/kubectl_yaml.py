@@ -16,7 +16,6 @@ import yaml
 
 _STR: Final = "tag:yaml.org,2002:str"
 _MERGE: Final = "tag:yaml.org,2002:merge"
-_TEMPLATE: Final = "{{ … }} is a template of Helm or Argo: render it first, such as by helm template"
 _TAGS: Final = {type(None): "null", bool: "bool", int: "int", float: "float"}
 _OTHER_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in _TAGS.values())
 _CONSTANTS: Final[dict[str, bool | float | None]] = {
@@ -141,8 +140,7 @@ class Loader(yaml.SafeLoader):
         self.flatten_mapping(node)
         for key_node, value_node in node.value:
             if (key := key_of(key_node)) is None:
-                is_template = isinstance(key_node, yaml.MappingNode)
-                problem = _TEMPLATE if is_template else "a key is no text: put it in quotes"
+                problem = "a key is no text: put it in quotes"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             made[key] = self.construct_object(value_node, deep=deep)
         return made

@@ -51,7 +51,10 @@ NESTED = {
     "kind": "Experiment",
     "spec": {"trial": [{"spec": tfjob("a", Worker=1)}]},
 }
-TEXT = {"kind": "Workflow", "spec": {"templates": [{"resource": {"manifest": "apiVersion: a\nkind: TFJob\n"}}]}}
+TEXT = {
+    "kind": "Workflow",
+    "spec": {"templates": [{"resource": {"manifest": 'kind: "TFJob"\nmetadata: {name: {{inputs.name}}}\n'}}]},
+}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,8 @@ def test_a_tfjob_inside_of_another_object_is_found(
 
 
 @pytest.mark.parametrize(
-    ("version", "kind"), [("tensorflow.org/v1alpha1", "TfJob"), ("training.kubedl.io/v1alpha1", "TFJob")]
+    ("version", "kind"),
+    [("tensorflow.org/v1alpha1", "TfJob"), ("training.kubedl.io/v1alpha1", "TFJob"), ("", "TFJob")],
 )
 def test_tfjobs_of_other_groups_are_read(
     version: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -85,6 +89,9 @@ def test_tfjobs_of_other_groups_are_read(
             "kind: TFJob\nmetadata: {name: {{ .Values.name }}}\n",
             "line 2: {{ … }} is a template of Helm or Argo: render it",
         ),
+        ("kind: TFJob\n{{- if .Values.gpu }}\nspec: {}\n", "line 2: {{ … }} is a template of Helm or Argo: render it"),
+        ("kind: TFJob\n- {{x}}: 1\n", "line 2: {{ … }} is a template"),
+        ("kind: TFJob\nspec: {? [a] : 1}\n# {{x}}\n", "line 2: a key is no text"),
     ],
 )
 def test_what_is_no_yaml_yet_is_named(
@@ -111,7 +118,7 @@ def test_a_refusal_names_the_job_and_the_others_are_converted(
     file.write_text(yaml.safe_dump_all([tfjob("lonely", PS=1), tfjob("fine", Worker=1)]))
     assert cli.main(["convert", str(file)]) == Exit.USAGE
     said = capsys.readouterr()
-    assert f"{file}: lonely: refused: spec.replicaSpecs: without a chief" in said.err
+    assert f"{file}: lonely: refused: spec.tfReplicaSpecs: without a chief" in said.err
     assert [d["metadata"]["name"] for d in yaml.safe_load_all(said.out) if d] == ["fine"]
 
 

@@ -20,13 +20,13 @@ from tfgpujob_contract.strategies import Strategy
 
 GROUP: Final = "kubeflow.org"
 KIND: Final = "TFJob"
-_GROUPS: Final = frozenset({GROUP, "tensorflow.org", "training.kubedl.io", "kubedl.io"})
-"""API groups of TFJobs before Kubeflow's, and of KubeDL's, which have the same spec."""
+_GROUPS: Final = frozenset({GROUP, "tensorflow.org", "training.kubedl.io", "kubedl.io", ""})
+"""API groups of TFJobs before Kubeflow's, and of KubeDL's, which have the same spec. Empty: old pages leave it out."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUEUE: Final = "kueue.x-k8s.io/"
 _DEFAULT_GPU: Final = "nvidia.com/gpu"
 _WITHOUT_SCOPE: Final = "and remove runPolicy.restartScope"
-_KIND_IN_TEXT: Final = re.compile(rf"^[ \t]*+kind:[ \t]*+{KIND}[ \t]*+$", re.MULTILINE)
+_KIND_IN_TEXT: Final = re.compile(rf"^[ \t]*+kind:[ \t]*+([\"']?){KIND}\1[ \t]*+$", re.MULTILINE)
 _NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -61,14 +61,23 @@ def convert(obj: Mapping[str, Any], strategy: Strategy = Strategy.CUSTOM) -> Con
     source.take("kind")
     metadata = _metadata(source.part("metadata"))
     source.drop("is written by the operator", "status")
-    spec = _spec(source.part("spec"), strategy)
+    spec, places = _spec(source.part("spec"), strategy)
     source.close()
     job = {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
     found = parse_job(job, allow_host=True)
     if not isinstance(found, JobSpec):
-        notes += [Note(Effect.REFUSED, problem.field, f"{problem.problem}; {problem.fix}") for problem in found]
+        notes += [
+            Note(Effect.REFUSED, _in_the_file(problem.field, places), f"{problem.problem}; {problem.fix}")
+            for problem in found
+        ]
     refused = any(note.effect is Effect.REFUSED for note in notes)
     return Conversion(str(metadata.get("name", "")), None if refused else job, tuple(notes))
+
+
+def _in_the_file(field: str, places: Mapping[str, str]) -> str:
+    """The path in the TFJob of this path in the TFGPUJob."""
+    found = max((place for place in places if f"{field}.".startswith(f"{place}.")), key=len, default=None)
+    return field if found is None else places[found] + field[len(found) :]
 
 
 def _metadata(source: Part) -> dict[str, Any]:
@@ -112,14 +121,16 @@ def _valid_name(name: str) -> str:
     return f"{clean[: MAX_NAME_LENGTH - 7].rstrip('-')}-{digest}"
 
 
-def _spec(source: Part, strategy: Strategy) -> dict[str, Any]:
+def _spec(source: Part, strategy: Strategy) -> tuple[dict[str, Any], dict[str, str]]:
+    """The spec, and where its replicaSpecs are in the TFJob."""
     target: dict[str, Any] = {"strategy": str(strategy)}
     old = v1alpha1.is_v1alpha1(source)
+    listed = "replicaSpecs" if old else "tfReplicaSpecs"
     run_policy = v1alpha1.run_policy(source) if old else convert_run_policy(source)
     if strategy is Strategy.CUSTOM:
         # As in a TFJob: the other replicas continue.
         run_policy["restartScope"] = "Replica"
-    found = v1alpha1.replicas(source) if old else replicas(source.part("tfReplicaSpecs"))
+    found = v1alpha1.replicas(source) if old else replicas(source.part(listed))
     replica_specs, resource = convert_roles(found, strategy)
     if old:
         v1alpha1.place_scheduler(source, replica_specs)
@@ -134,9 +145,10 @@ def _spec(source: Part, strategy: Strategy) -> dict[str, Any]:
     if managed_by is not None:
         target["managedBy"] = managed_by
     if strategy is Strategy.CUSTOM and replica_specs and (advice := _advice(replica_specs)) is not None:
-        source.note(Effect.ADVICE, "replicaSpecs" if old else "tfReplicaSpecs", advice)
+        source.note(Effect.ADVICE, listed, advice)
     source.close()
-    return target
+    places = {f"spec.replicaSpecs.{role}": replica.source.path for role, replica in found.items()}
+    return target, {"spec.replicaSpecs": source.at(listed), **places}
 
 
 def _success(source: Part, target: dict[str, Any], has_chief: bool) -> None:

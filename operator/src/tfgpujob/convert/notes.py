@@ -23,7 +23,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One remark. `field` is a path in the TFJob, or, if refused, in the TFGPUJob."""
+    """One remark. `field` is a path in the TFJob; of a refused field that TFJobs don't have, in the TFGPUJob."""
 
     effect: Effect
     field: str

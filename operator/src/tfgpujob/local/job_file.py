@@ -20,6 +20,7 @@ from tfgpujob.local.yaml_lines import line_of
 from tfgpujob_contract.python_file import Kind, kind_of
 
 _MAX_LEVELS: Final = 100
+_TEMPLATE: Final = "{{ … }} is a template of Helm or Argo: render it first, such as by helm template"
 _TIMES: Final = 4
 """Maximum growth of a file by its YAML aliases, as a multiple of its text, beyond the first megabyte."""
 
@@ -47,13 +48,14 @@ def _read(file: str) -> tuple[str, tuple[Object, ...]]:
         batch = " --batch 128" if kind_of_file(file) is Kind.MODULE else ""
         fix = f"make a job of it: tfgpu submit {file} --workers 2{batch} --dry-run > {made}"
         raise CliError(f"{file} is a Python file", fix)
+    text = ""
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
         documents = list(_documents(text, file))
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}", "name a YAML file with a job", Exit.NOT_FOUND) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CliError(f"{file} is no YAML: {_said(error)}", "correct it") from error
+        raise CliError(f"{file} is no YAML: {_said(error, text)}", "correct it") from error
     return text, tuple(obj for document in documents for obj in _flat(document, file))
 
 
@@ -88,9 +90,13 @@ def _too_large(node: yaml.Node, room: int) -> str:
     return f"is nested more than {_MAX_LEVELS} levels deep"
 
 
-def _said(error: UnicodeDecodeError | yaml.YAMLError) -> str:
+def _said(error: UnicodeDecodeError | yaml.YAMLError, text: str) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        return f"line {error.problem_mark.line + 1}: {error.problem}"
+        line = error.problem_mark.line
+        since = min(line, (error.context_mark or error.problem_mark).line)
+        lines = enumerate(text.splitlines()[since : line + 1], since + 1)
+        template = next((number for number, shown in lines if "{{" in shown), None)
+        return f"line {template}: {_TEMPLATE}" if template else f"line {line + 1}: {error.problem}"
     return " ".join(str(error).split())
 
 
