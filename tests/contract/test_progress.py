@@ -78,8 +78,9 @@ def test_the_trainer_is_told_which_steps_it_does_again() -> None:
 
 
 def test_the_operator_understands_the_summary_that_the_trainer_leaves() -> None:
-    summary = {"steps": 1200, "epochs": 3, "examplesPerSecond": 5120.5}
-    log = trainer("ended", {**summary, "splits": {"test": {"accuracy": 0.9}}, "model": "/output/model.keras"})["log"]
+    summary = {"steps": 1200, "epochs": 3, "examplesPerSecond": 5120.5, "splits": {"train": {"loss": 0.5}}}
+    splits = {"train": {"loss": 0.5, "accuracy": 0.8}, "test": {"accuracy": 0.9}}
+    log = trainer("ended", {**summary, "splits": splits, "model": "/output/model.keras"})["log"]
     found = parse_summary(log)
     assert found is not None
     assert found.model_dump(by_alias=True) == summary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def test_the_same_again_costs_no_write_and_keeps_its_time() -> None:
     assert len(world.writes) == before
 
 
-SUMMARY = {"steps": 12, "epochs": 3, "examplesPerSecond": 640.25, "splits": {}}
+SUMMARY = {"steps": 12, "epochs": 3, "examplesPerSecond": 640.25, "splits": {"train": {"loss": 0.25, "accuracy": 1}}}
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -68,7 +69,8 @@ def test_a_job_that_has_succeeded_is_at_its_end_even_if_nobody_asked_it_in_time(
     world.exits("train-worker-0", 0, json.dumps({"code": 0, "summary": SUMMARY}))
     assert world.phase == "Succeeded"
     ended = {"step": 12, "totalSteps": 12, "percent": 100, "epoch": 3, "totalEpochs": 3, "examplesPerSecond": "640.25"}
-    kept = {"phase": "training", "loss": "0.5"} if told else {}
+    ended["loss"] = "0.25"  # not the one of the last report, which may be of the first epoch
+    kept = {"phase": "training"} if told else {}
     assert world.status["progress"] == {**ended, **kept, "time": "2026-01-01T00:00:00Z"}
 
 
@@ -80,6 +82,14 @@ def test_what_another_program_leaves_is_no_summary(message: str) -> None:
     world.exits("train-worker-1", 0)
     world.exits("train-worker-0", 0, message)
     assert (world.phase, world.status["progress"]) == ("Succeeded", before)
+
+
+def test_a_loss_that_is_no_number_leaves_the_rest_of_the_summary() -> None:
+    world = running(1)
+    world.tells("train-worker-0", loss=0.5)
+    world.exits("train-worker-0", 0, json.dumps({"summary": {**SUMMARY, "splits": {"train": {"loss": math.nan}}}}))
+    assert world.status["progress"].items() >= {"step": 12, "percent": 100}.items()
+    assert "loss" not in world.status["progress"]
 
 
 def test_only_the_reporter_speaks_for_the_job() -> None:

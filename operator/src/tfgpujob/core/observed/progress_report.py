@@ -111,12 +111,22 @@ def parse(payload: bytes) -> Report | None:
         return None
 
 
+class _Measured(Schema):
+    loss: float | None = None
+    """May be infinite or not a number."""
+
+
+class _Splits(Schema):
+    train: _Measured = _Measured()
+
+
 class Summary(Schema):
     """The summary of a successful trainer in its pod's termination message."""
 
     steps: NotNegative64 | None = None
     epochs: NotNegative64 | None = None
     examples_per_second: _Positive | None = None
+    splits: _Splits = _Splits()
 
 
 class _LastWords(Schema):

@@ -35,8 +35,8 @@ _SUPERVISED = frozenset(having(lambda traits: traits.work is Work.SYNCHRONOUS))
 _COUNTED = frozenset({"inPlaceRestarts", "inPlacePodUID"})
 """What status.progress keeps for core/policies/restart/in_place.py."""
 
-_OF_A_MOMENT = frozenset({"remainingSeconds", "gpuUsePercent"})
-"""Fields that don't apply to a job that has ended."""
+_OF_A_MOMENT = frozenset({"remainingSeconds", "gpuUsePercent", "loss"})
+"""Fields that don't apply to a job that has ended, or have another value then."""
 
 MAX_PEERS = 16
 """Peers of one job that are polled in a turn, so that no job keeps the operator busy."""
@@ -149,6 +149,7 @@ def complete(builder: StatusBuilder, observed: ObservedPods) -> None:
         "percent": 100,
         "epoch": summary.epochs,
         "totalEpochs": summary.epochs,
+        "loss": _decimal(loss) if (loss := summary.splits.train.loss) is not None and math.isfinite(loss) else None,
         "examplesPerSecond": _decimal(summary.examples_per_second),
         "time": timestamp(builder.now),
     }
