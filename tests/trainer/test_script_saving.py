@@ -13,11 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from keras.src.utils import file_utils
 from tensorflow.python.framework import ops
-from tests.trainer.inprocess import session_of
+from tests.trainer.inprocess import session_of, strategy_over
 
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -92,12 +93,13 @@ def test_a_callback_saves_in_a_folder_that_another_worker_makes_at_that_moment(t
 
 
 @pytest.fixture
-def in_a_script():
+def in_a_script(request):
     """What a script finds in place of Keras' own, in the scope of the job's strategy."""
     takeover: Any = SimpleNamespace(held=SimpleNamespace(as_compiled=lambda _: nullcontext()))
+    devices = getattr(request, "param", 1)
     with ExitStack() as stack:
-        scope = stack.enter_context(JobScope(tf.distribute.OneDeviceStrategy("/cpu:0")))
-        session = session_of(config.parse({"entrypoint": "a.py"}))
+        scope = stack.enter_context(JobScope(strategy_over(devices)))
+        session = session_of(config.parse({"entrypoint": "a.py"}), devices)
         for replaced in replacements(Path("a.py"), takeover, scope, session, JobEnd(has_peers=False)):
             stack.enter_context(replaced)
         yield scope
@@ -122,6 +124,16 @@ def test_whatever_saves_a_model_does_it_in_one_go(place, save, name, tmp_path, m
     attrgetter(save)(place)(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]), tmp_path / name)
     assert published == [(True, tmp_path / name)]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("in_a_script", [1, 2], indirect=True)
+@pytest.mark.usefixtures("in_a_script")
+def test_the_functions_of_a_saved_model_are_called_as_without_a_strategy(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.export(tmp_path / "a", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "a")
+    for function in (loaded.serve, keras.layers.TFSMLayer(tmp_path / "a", "serve")):
+        assert np.asarray(function(np.ones((3, 1)))) == pytest.approx(np.asarray(model(np.ones((3, 1)))))
 
 
 @pytest.mark.parametrize("clear", [keras.utils.clear_session, ops.reset_default_graph])

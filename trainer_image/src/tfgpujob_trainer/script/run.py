@@ -40,7 +40,7 @@ from tfgpujob_trainer.script.ending import AtExit
 from tfgpujob_trainer.script.job_end import JobEnd, JobEndError
 from tfgpujob_trainer.script.place import place_in
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
-from tfgpujob_trainer.script.scope import JobScope, sessions_cleared_outside
+from tfgpujob_trainer.script.scope import JobScope, saved_models_loaded_outside, sessions_cleared_outside
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 from tfgpujob_trainer.train.session import Session
 
@@ -177,6 +177,7 @@ def replacements(path: Path, takeover: Takeover, scope: JobScope, session: Sessi
             yield mock.patch.object(place, original.__name__, own)
     yield shared_folders()
     yield sessions_cleared_outside(scope)
+    yield saved_models_loaded_outside(scope)
     yield from device_settings()
     for module in (tf.distribute, tf.distribute.experimental):
         for name in STRATEGIES:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
+from tensorflow.python.saved_model import load as saved_models
 
 from tfgpujob_trainer.reporting.log import say
 
@@ -75,4 +76,18 @@ def sessions_cleared_outside(scope: JobScope) -> Iterator[None]:
             original()
 
     with mock.patch.object(graphs, "reset", reset):
+        yield
+
+
+@contextmanager
+def saved_models_loaded_outside(scope: JobScope) -> Iterator[None]:
+    """In the scope of several replicas, only the strategy's own run() can call the functions of a saved model."""
+    original = saved_models.load_partial
+
+    def load(*args: Any, **kwargs: Any) -> Any:
+        with scope.left() if scope.strategy.num_replicas_in_sync > 1 else nullcontext():
+            return original(*args, **kwargs)
+
+    # Not tf.saved_model.load, which an import of tensorflow.compat.v1 puts back, such as by Keras' export().
+    with mock.patch.object(saved_models, "load_partial", load):
         yield
