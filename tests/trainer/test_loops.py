@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from bdb import BdbQuit
 from pathlib import Path
+from pdb import Pdb
 
 import numpy as np
 import pytest
@@ -139,6 +141,22 @@ def test_a_checkpoint_that_parameter_servers_cannot_write_is_named():
     assert isinstance(known, ConfigError)
     assert str(known).startswith("ckpt/ckpt-1 is a checkpoint of which each parameter server writes its part")
     assert "--claim NAME" in known.fix
+
+
+def test_a_terminal_that_a_job_does_not_have_is_named(monkeypatch):
+    with Path(os.devnull).open() as nothing, Path(os.devnull).open("w") as nowhere:
+        monkeypatch.setattr(sys, "stdin", nothing)
+
+        def pauses():
+            Pdb(stdin=nothing, stdout=nowhere).set_trace()
+            return 1
+
+        for asks in (input, pauses):
+            with pytest.raises((EOFError, BdbQuit)) as caught:
+                asks()
+            assert " needs a terminal, and a job has none, at test_loops.py:" in str(with_cause(caught.value))
+    other = EOFError("Compressed file ended before the end-of-stream marker was reached")
+    assert with_cause(other) is other
 
 
 def test_a_tpu_is_named_as_what_is_looked_for():

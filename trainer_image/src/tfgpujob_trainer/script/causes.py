@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bdb import BdbQuit
 from pathlib import Path
 from traceback import walk_tb
 
@@ -13,6 +14,7 @@ _RENAMED = {"experimental_run_v2": "run", "experimental_make_numpy_dataset": "ex
 _ABSENT = re.compile(r"object has no attribute '(\w+)'")
 _OF_AUTOGRAPH = re.compile(r'File "([^"]+)", line (\d+), in \w+  \*')
 """AutoGraph's form of lines of a tf.function, whose frames are in a generated file."""
+_ASKED = "EOF when reading a line"
 _TPU = "tpu_cluster_resolver.py"
 _PART = re.compile(r"(?<!\S)(?>(\S+?)_temp[^\s;]*); No such file or directory.{0,4096}/job:ps/", re.DOTALL)
 """What a parameter server says that should write its part of a checkpoint into a folder that it does not have."""
@@ -24,6 +26,11 @@ def with_cause(error: Exception) -> Exception:
     if absent is not None and (new := _RENAMED.get(absent[1])) is not None:
         was = f"strategy.{absent[1]}() is strategy.{new}() in this TensorFlow{_place(error)}"
         return ConfigError(was, f"write strategy.{new}( there")
+    if isinstance(error, BdbQuit):
+        return ConfigError(f"breakpoint() needs a terminal, and a job has none{_place(error)}", "remove it")
+    if isinstance(error, EOFError) and _ASKED in str(error):
+        fix = "take the value from sys.argv or argparse, and give it after --"
+        return ConfigError(f"input() needs a terminal, and a job has none{_place(error)}", fix)
     files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
     if any(file.endswith(_TPU) for file in files):
         fix = (
