@@ -184,7 +184,7 @@ def test_servers_write_their_part_of_a_checkpoint_where_the_chief_does(claim, he
     server = Environment(code_directory=here, strategy="ParameterServer", role="ps")
     assert server.serves
     entered = enter(settings, server)
-    share_the_firsts(settings, entered)
+    share_the_firsts(settings, entered, here)
     assert Path.cwd() == (entered.code_directory if claim is None else tmp_path / "output/files")
 
 
@@ -194,6 +194,47 @@ def test_a_folder_of_ones_own_stays_the_scripts(code, tmp_path, monkeypatch):
     assert enter(TrainerConfig(entrypoint="train.py"), env) is env
     assert Path.cwd() == tmp_path
     assert Environment().code_directory == CODE_DIRECTORY
+
+
+def test_on_one_machine_the_first_worker_has_the_scripts_folder_and_the_others_have_copies(code, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(code), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "")
+    settings = TrainerConfig(entrypoint="train.py", output=Output(directory=str(code / "runs/a")))
+    envs = [
+        Environment(code_directory=code, peers=("a:1", "b:1"), index=i, files_directory=code / f"runs/a/{i}.files")
+        for i in range(2)
+    ]
+    (code / "runs/a/checkpoints").mkdir(parents=True)
+    (code / "venv").mkdir()
+    for name in ("runs/a/checkpoints/1", "venv/pyvenv.cfg"):
+        (code / name).write_text("large")
+    for _ in range(2):  # a resumed run, too, begins with the files of the first worker
+        monkeypatch.chdir(code)
+        assert enter(settings, envs[0]) is envs[0]
+        (code / "best.keras").write_text("of the first")
+        second = enter(settings, envs[1]).code_directory
+        assert Path.cwd() == second == envs[1].files_directory
+        assert sys.path[0] == str(second)
+        sys.path[0] = str(code)
+        assert (second / "best.keras").read_text() == "of the first"
+        assert [name for name in ("net", "runs", "venv") if (second / name).is_symlink()] == ["runs", "venv"]
+        (second / "best.keras").write_text("of the second")
+        (second / "train.py").write_text("of the second")
+    assert (code / "train.py").read_text() == "import net.layers"
+    assert (code / "best.keras").read_text() == "of the first"
+
+
+def test_on_one_machine_servers_write_where_the_chief_does(code, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "")
+    monkeypatch.chdir(code)
+    settings = TrainerConfig(entrypoint="train.py", output=Output(directory=str(tmp_path / "output"), claim="runs"))
+    server = Environment(
+        code_directory=code, strategy="ParameterServer", role="ps", files_directory=tmp_path / "ps-0.files"
+    )
+    share_the_firsts(settings, enter(settings, server), code)
+    assert Path.cwd() == code
 
 
 def test_an_object_store_gets_a_copy(here, tmp_path):

@@ -65,6 +65,8 @@ class LocalVariable(StrEnum):
     """Set by a local run, for what a pod has a mount or a port of its own."""
 
     CODE_DIR = "TFGPU_CODE_DIR"
+    FILES_DIR = "TFGPU_FILES_DIR"
+    """Where a replica but the first runs a script, in a copy of its folder."""
     PROGRESS_PORT = "TFGPU_PROGRESS_PORT"
     REQUIREMENTS_DIR = "TFGPU_REQUIREMENTS_DIR"
     TERMINATION_LOG = "TFGPU_TERMINATION_LOG"

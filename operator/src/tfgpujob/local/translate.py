@@ -60,6 +60,7 @@ def launch(pod: Object, here: Here) -> Launch:
         **_variables(container, here.ports),
         **here.devices.environment((role, index)),
         LocalVariable.CODE_DIR: str(here.code),
+        LocalVariable.FILES_DIR: str(here.folder.scratch / f"{replica}.files"),
         LocalVariable.REQUIREMENTS_DIR: str(here.folder.path.parent / REQUIREMENTS),
         LocalVariable.TERMINATION_LOG: str(termination_log),
         # The screen shows the progress, and several jobs on one machine would use the same port.

@@ -76,6 +76,8 @@ class Environment:
     """For a chief whose workers join and leave under ParameterServer: the fewest with which it starts. None: it has
     exactly those of TF_CONFIG."""
     code_directory: Path = CODE_DIRECTORY
+    files_directory: Path | None = None
+    """Where a local run lets a replica but the first run a script. None: in the folder of the code, or as in a pod."""
     progress_port: int = 0
     progress_token: str = field(default="", repr=False)
     """Required by GET /progress; empty: not required."""
@@ -211,6 +213,7 @@ def read(env: Mapping[str, str]) -> Environment:
         chief_addresses=tuple(cluster.get("chief", [])) if asynchronous else (),
         least_workers=_integer(env, Variable.WORKERS_MIN, None, 1) if asynchronous and role == "chief" else None,
         code_directory=Path(env.get(LocalVariable.CODE_DIR, CODE_DIRECTORY)),
+        files_directory=Path(env[LocalVariable.FILES_DIR]) if LocalVariable.FILES_DIR in env else None,
         progress_port=_integer(env, LocalVariable.PROGRESS_PORT, port, 0) or 0,
         progress_token=env.get(Variable.PROGRESS_TOKEN, ""),
         recovery=_recovery(env, peers=len(peers), serves=asynchronous and role != "chief", asynchronous=asynchronous),

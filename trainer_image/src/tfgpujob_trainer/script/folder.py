@@ -1,7 +1,8 @@
 """The working directory of a plain script: on a user's machine its own; in a pod, one with a copy of the code.
 
 A pod's code is mounted read-only. The first worker's directory is FILES in the output directory, so that the script's
-files are kept with the claim, and found again after a restart. Every other worker has one in its pod.
+files are kept with the claim, and found again after a restart. Every other worker has one in its pod, or on a user's
+machine in the folder of the run: two workers must not write the same file.
 """
 
 from __future__ import annotations
@@ -46,10 +47,14 @@ def enter(settings: TrainerConfig, env: Environment) -> Environment:
     """
     code, first = env.code_directory, Path(settings.output.directory, FILES)
     if code != CODE_DIRECTORY and os.access(code, os.W_OK):
-        return env
-    folder = first if env.is_chief else _scratch(settings.output.directory, env)
-    if not (env.is_chief or env.serves or env.is_evaluator):
-        adopt(first, folder)
+        if env.is_chief or env.files_directory is None:
+            return env
+        folder = env.files_directory
+        shutil.rmtree(folder, ignore_errors=True)  # the first worker's folder has changed since
+    else:
+        folder = first if env.is_chief else _scratch(settings.output.directory, env)
+        if not (env.is_chief or env.serves or env.is_evaluator):
+            adopt(first, folder)
     place(code, folder)
     # Python would use compiled modules of changed code, because all files have the same time.
     sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
@@ -61,10 +66,12 @@ def enter(settings: TrainerConfig, env: Environment) -> Environment:
     return dataclasses.replace(env, code_directory=folder)
 
 
-def share_the_firsts(settings: TrainerConfig, env: Environment) -> None:
+def share_the_firsts(settings: TrainerConfig, env: Environment, code: Path) -> None:
     """Let a server of variables read and write relative paths where the chief does: each server writes its part of a
-    tf.train.Checkpoint."""
-    if settings.output.claim is not None and (env.code_directory / PLACED).is_file():
+    tf.train.Checkpoint. `code`: the code's directory before `enter`."""
+    if env.code_directory == env.files_directory:
+        os.chdir(code)
+    elif settings.output.claim is not None and (env.code_directory / PLACED).is_file():
         first = Path(settings.output.directory, FILES)
         first.mkdir(parents=True, exist_ok=True)
         os.chdir(first)
@@ -161,15 +168,16 @@ def _of_script(folder: Path) -> Iterator[str]:
 
 
 def _look(code: Path, folder: Path) -> tuple[list[str], dict[str, float]]:
-    """The code's folders, and its files with their sizes; a folder that is not read is a file of infinite size."""
+    """The code's folders, and its files with their sizes; a folder that is not read is a file of infinite size: a link
+    to one above it, one that holds `folder`, one of a tool, and those after the first LISTED files."""
     folders: list[str] = []
     found: dict[str, float] = {}
-    seen, left = {_identity(folder)}, deque([""])
+    seen, left, inside = {_identity(folder)}, deque([""]), folder.resolve()
     while left:
         name = left.popleft()
         where = code / name
-        if _identity(where) in seen and name:
-            if _identity(where) != _identity(folder):  # a link to a folder above it
+        if name and (_identity(where) in seen or inside.is_relative_to(where.resolve()) or _is_of_a_tool(where)):
+            if _identity(where) != _identity(folder):
                 found[name] = float("inf")
             continue
         seen.add(_identity(where))
@@ -191,6 +199,11 @@ def _look(code: Path, folder: Path) -> tuple[list[str], dict[str, float]]:
             elif entry.is_dir():
                 left.append(below)
     return folders, found
+
+
+def _is_of_a_tool(where: Path) -> bool:
+    """True for .git and the like, and for virtual environments."""
+    return where.name.startswith(".") or (where / "pyvenv.cfg").exists()
 
 
 def _put(source: Path, target: Path, *, copied: bool) -> None:

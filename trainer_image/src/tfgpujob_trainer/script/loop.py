@@ -44,10 +44,11 @@ def main(arguments: Sequence[str]) -> None:
     settings, env = config.load(options.config, options.set), own_program.environment(os.environ)
     sys.excepthook = _print
     prepare(settings, env)
+    code = env.code_directory
     env = folder.enter(settings, env)
     path = env.code_directory / settings.entrypoint
     if env.serves:
-        folder.share_the_firsts(settings, env)
+        folder.share_the_firsts(settings, env, code)
         if not script.starts_a_server(path):
             _serve(env, path)
     try:
