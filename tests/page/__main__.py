@@ -135,6 +135,11 @@ def p95(port: int, path: str, requests: int, cookie: str) -> float:
     return round(sorted(took)[math.ceil(0.95 * len(took)) - 1], 1)
 
 
+def _cpu_ms(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _resident_mb(pid: int) -> float:
     line = next(one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmRSS:"))
     return int(line.split()[1]) / 1024
@@ -173,9 +178,10 @@ def measure(size: Size) -> Mapping[str, float]:
     with lone_apiserver(folder, {}) as server:
         fill(server, Database(url), size)
         with page(server, url, folder) as (pid, port):
-            gone, cookie = job(size.live)["metadata"], log_in(port)
+            gone, cookie, before = job(size.live)["metadata"], log_in(port), _cpu_ms(pid)
             figures = {
                 "list_ms": p95(port, "/", size.requests, cookie),
+                "list_cpu_ms": round((_cpu_ms(pid) - before) / (size.requests + 1), 1),
                 "page_ms": p95(port, f"/jobs/{gone['namespace']}/{gone['name']}", size.requests, cookie),
                 "page_mb": round(_resident_mb(pid), 1),
             }

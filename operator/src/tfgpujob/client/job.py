@@ -39,7 +39,7 @@ class Job:
     @cached_property
     def spec(self) -> JobSpec:
         """Raises pydantic's ValidationError for a spec that the operator has refused too."""
-        return JobSpec.model_validate(self.raw["spec"], by_alias=True, by_name=False, extra="ignore")
+        return _spec(self.raw["spec"])
 
     @cached_property
     def status(self) -> JobStatus:
@@ -107,9 +107,11 @@ class Job:
 
     @property
     def gpus(self) -> int | None:
-        """GPUs of all pods together; None for a spec that the operator has refused."""
+        """GPUs of all pods together; None for a spec that the operator has refused for what it says of pods."""
+        # Validating the trainer's settings would take most of the time; here counts only that there is a trainer.
+        rest = {key: value for key, value in self.raw["spec"].items() if key != "trainer"}
         try:
-            spec = self.spec
+            spec = _spec(rest).model_copy(update={"trainer": self.raw["spec"].get("trainer")})
             return sum(
                 gpu_time.gpus_held(spec, role, replica) * replica.replicas
                 for role, replica in replica_specs(spec).items()
@@ -125,6 +127,10 @@ class Job:
     def pod_selector(self) -> str:
         """Label selector of its pods."""
         return f"{names.LABEL_JOB_NAME}={self.name}"
+
+
+def _spec(raw: Object) -> JobSpec:
+    return JobSpec.model_validate(raw, by_alias=True, by_name=False, extra="ignore")
 
 
 def check(job: Object) -> None:
