@@ -206,10 +206,15 @@ def test_the_list_says_what_each_waits_for_and_how_many_gpus() -> None:
     assert dict(page.sums) == {"running": "1 job, 8 GPUs", "waiting": "1 job, 16 GPUs", "finished": "2 jobs"}
 
 
-def test_a_list_of_many_is_bounded() -> None:
+def test_a_list_of_many_is_shown_in_parts() -> None:
     many = {f"ns/job-{i}": job(f"job-{i}", {}) for i in range(MOST_ROWS + 7)}
     page = list_page(many, Filter(), [], NOW)
-    assert (len(page.rows), page.left_out) == (MOST_ROWS, 7)
+    assert (len(page.rows), page.older) == (MOST_ROWS, 7)
+    read = harmless(rendered("list.html", page))
+    assert read.all_of("button", form="filter") == [{"form": "filter", "name": "first", "value": str(MOST_ROWS)}]
+    rest = list_page(many, Filter(), [], NOW, MOST_ROWS)
+    assert (len({row.key for row in [*page.rows, *rest.rows]}), rest.older) == (MOST_ROWS + 7, 0)
+    assert not harmless(rendered("list.html", rest)).all_of("button", form="filter")
 
 
 def test_a_refused_spec_has_no_gpus_and_no_error() -> None:
@@ -217,6 +222,13 @@ def test_a_refused_spec_has_no_gpus_and_no_error() -> None:
     assert list_page({"a/b": refused}, Filter(), [], NOW).rows[0].gpus == "–"
     harmless(rendered("compare.html", compare_page({"a/b": replace(WAITS, job=refused)}, NOW)))
     harmless(rendered("job.html", job_page(replace(WAITS, job=refused), NOW)))
+
+
+@pytest.mark.parametrize(("trainer", "gpus"), [(None, "0"), ({"mode": "predict"}, "3"), ({"newer": []}, "3")])
+def test_gpus_are_counted_whatever_the_trainer_runs(trainer: Any, gpus: str) -> None:
+    spec = {"strategy": "Custom", "replicaSpecs": {"worker": {"replicas": 3}}}
+    found = {**WAITS.job, "spec": spec if trainer is None else {**spec, "trainer": trainer}}
+    assert list_page({"a/b": found}, Filter(), [], NOW).rows[0].gpus == gpus
 
 
 def test_a_comparison_marks_what_differs() -> None:

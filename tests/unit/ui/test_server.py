@@ -74,6 +74,12 @@ async def test_without_the_token_the_name_or_a_job_nothing_is_told(path: str, ho
         assert "resnet50" not in await answer.text()
 
 
+@pytest.mark.parametrize(("first", "count"), [("", 4), ("1", 3), ("9", 0), ("-1", 4), ("1e3", 4), ("9" * 5000, 4)])
+async def test_a_list_begins_where_it_is_asked_to(first: str, count: int) -> None:
+    async with served(Planted()) as client, client.get(f"/{TOKEN}/?first={first}") as answer:
+        assert (answer.status, (await answer.text()).count('name="job"')) == (200, count)
+
+
 async def test_nothing_can_be_changed() -> None:
     async with served(Planted()) as client:
         for method in ("POST", "PUT", "PATCH", "DELETE"):

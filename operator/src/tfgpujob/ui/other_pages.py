@@ -20,9 +20,10 @@ from tfgpujob.ui.job_page import in_order, title_of, tone_of
 from tfgpujob.ui.seen import Seen, cut
 from tfgpujob.units import counted, duration, hours
 
-MOST_ROWS: Final = 200
+MOST_ROWS: Final = 100
 MOST_COMPARED: Final = 8
 _MOST_PARAMETERS: Final = 300
+_MOST_WHY: Final = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +56,28 @@ class ListPage:
     namespaces: Sequence[str]
     phases: Sequence[str]
     rows: Sequence[Row]
-    left_out: int
+    following: int
+    """Jobs before the first older one."""
+    older: int
     sums: Sequence[tuple[str, str]]
     unknown: Sequence[str]
     live: bool = True
 
 
-def list_page(jobs: Mapping[str, Object], wanted: Filter, unknown: Sequence[str], now: datetime) -> ListPage:
-    """`jobs` by their key in a URL."""
+def list_page(
+    jobs: Mapping[str, Object], wanted: Filter, unknown: Sequence[str], now: datetime, first: int = 0
+) -> ListPage:
+    """`jobs` by their key in a URL. `first`: how many newer ones are left out."""
     found = {key: Job(job) for key, job in jobs.items() if _is_wanted(job, wanted)}
     ordered = sorted(found.items(), key=lambda one: _created(one[1].raw) or "", reverse=True)
+    end = first + MOST_ROWS
     return ListPage(
         filter=wanted,
         namespaces=sorted({str(job["metadata"].get("namespace", "")) for job in jobs.values()}),
         phases=list(Phase),
-        rows=[_row(key, job, now) for key, job in ordered[:MOST_ROWS]],
-        left_out=max(0, len(ordered) - MOST_ROWS),
+        rows=[_row(key, job, now) for key, job in ordered[first:end]],
+        following=end,
+        older=max(0, len(ordered) - end),
         sums=_sums([*found.values()]),
         unknown=unknown,
     )
@@ -93,11 +100,15 @@ def _row(key: str, job: Job, now: datetime) -> Row:
         name=facts.name,
         tone=tone_of(facts),
         state=verdict.state,
-        why=textwrap.shorten(cut(verdict.why.partition("\n")[0]), 180, placeholder=" …"),
+        why=_shortened(verdict.why.partition("\n")[0]),
         progress=progress_line(facts.status.get("progress") or {}),
         gpus="–" if (gpus := job.gpus) is None else str(gpus),
         age="–" if created is None else duration((now - created).total_seconds()),
     )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_WHY else textwrap.shorten(cut(text), _MOST_WHY, placeholder=" …")
 
 
 def _phase(job: Object) -> str:
@@ -111,7 +122,7 @@ def _created(job: Object) -> str | None:
 
 def _sums(jobs: Sequence[Job]) -> Sequence[tuple[str, str]]:
     """Running and waiting jobs, with their GPUs."""
-    unfinished = [job for job in jobs if not job.finished and GONE not in job.raw]
+    unfinished = [job for job in jobs if GONE not in job.raw and not job.finished]
     running = [job for job in unfinished if _phase(job.raw) == Phase.RUNNING]
     waiting = [job for job in unfinished if _phase(job.raw) != Phase.RUNNING]
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -64,8 +65,9 @@ def add_pages(served: web.Application, root: str, source_of: Callable[[web.Reque
 
     async def jobs(request: web.Request) -> web.Response:
         found, unknown = await source_of(request).jobs()
-        wanted = Filter(*(request.query.get(name, "") for name in ("namespace", "phase", "text")))
-        return page("list.html", list_page(found, wanted, unknown, now()))
+        *wanted, text = (request.query.get(name, "") for name in ("namespace", "phase", "text", "first"))
+        first = int(text) if re.fullmatch("[0-9]{1,6}", text) else 0
+        return page("list.html", list_page(found, Filter(*wanted), unknown, now(), first))
 
     async def job(request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
