@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 import aiohttp
@@ -47,11 +48,13 @@ Messages = aiohttp.ClientWebSocketResponse
 class Connection:
     """A connection pool; an async context manager that closes it."""
 
-    def __init__(self, login: Login) -> None:
-        """Call it inside a running event loop."""
+    def __init__(self, login: Login, *, compressed: bool = True) -> None:
+        """Call it inside a running event loop. `compressed` False: to compress a large answer takes the server longer
+        than to send it whole within a cluster.
+        """
         self.namespace = login.namespace
         self._login = login
-        self._session = _session(CONNECTIONS)
+        self._session = _session(CONNECTIONS, {} if compressed else {"Accept-Encoding": "identity"})
         self._streams = _session(0)
 
     @classmethod
@@ -245,14 +248,14 @@ class Connection:
         )
 
 
-def _session(connections: int) -> aiohttp.ClientSession:
+def _session(connections: int, headers: Mapping[str, str] = MappingProxyType({})) -> aiohttp.ClientSession:
     """`connections`: the maximum at the same time; 0: no limit."""
     # Without the first two, every request reads the proxy environment and fills a cookie jar.
     return aiohttp.ClientSession(
         trust_env=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=IDLE_SECONDS),
-        headers={"Accept": "application/json", "Content-Type": "application/json"},
+        headers={"Accept": "application/json", "Content-Type": "application/json", **headers},
         read_bufsize=READ_AHEAD,
     )
 

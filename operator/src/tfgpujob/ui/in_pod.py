@@ -110,7 +110,7 @@ class Pages:
                 yield caller.source
 
     async def _connected(self, token: str, namespace: str) -> _Caller:
-        connection = Connection(await Login.of_token(self._server, self._authority, token))
+        connection = Connection(await Login.of_token(self._server, self._authority, token), compressed=False)
         client = AsyncClient(connection, namespace)
         source = WithHistory(Cluster(client, connection), client, self._database)
         return _Caller(connection, source, time.monotonic() + SESSION_SECONDS)
