@@ -24,6 +24,7 @@ KNOWN: dict[str, Any] = {
     "workerSeconds": {"worker-0": 0.02, "worker-1": 0.03},
     "gpuMemoryMiB": [2048, 512],
     "gpuUsePercent": [93, 0],
+    "gpuIdleSeconds": 0,
     "lastCheckpoint": {**TOLD["lastCheckpoint"], "seconds": 7},
     "inPlaceRestarts": 2,
     "waitsFor": ["job-worker-1"],

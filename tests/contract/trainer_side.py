@@ -53,6 +53,7 @@ def run_status(known: dict[str, Any]) -> dict[str, Any]:
     first = json.loads(board.to_json())
     board.update(**known)
     board.waits_for_peers = lambda: True
+    board.gpu_use = lambda: known.get("gpuUsePercent")
     for split in ("train", "validation"):
         for step in range(0, 4000, 10):
             board.add_point(split, step, {"loss": float("nan") if step == 0 else 1 / step, "accuracy": 0.5})

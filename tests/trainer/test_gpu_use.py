@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import json
 
 import pytest
 
 from tfgpujob_trainer.reporting import gpu_use as module
 from tfgpujob_trainer.reporting.gpu_use import gpu_use
+from tfgpujob_trainer.reporting.run_status import MOST_UNSEEN_SECONDS, RunStatus
 
 NODE = {b"0000:01:00.0": 7, b"0000:41:00.0": 93, b"0000:61:00.0": 0}
 """All GPUs of a node, in NVML's order."""
@@ -74,3 +76,26 @@ def test_without_gpus_or_without_nvml_nothing_is_known(pretend):
 def test_here_is_none():
     module._nvml.cache_clear()
     assert gpu_use(1) is None
+
+
+def test_gpus_are_idle_from_one_sample_to_the_next_while_it_trains(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("tfgpujob_trainer.reporting.run_status.time.monotonic", lambda: now[0])
+    status = RunStatus()
+    status.update(phase="training")
+    status.gpu_use = lambda: [0, 0]
+
+    def idle(seconds):
+        now[0] += seconds
+        return json.loads(status.to_json())["gpuIdleSeconds"]
+
+    assert [idle(30), idle(30)] == [30, 60]
+    status.gpu_use = lambda: [0, 1]
+    assert idle(30) == 0
+    status.gpu_use = lambda: [0, 0]
+    assert idle(30) == 30
+    assert idle(MOST_UNSEEN_SECONDS + 1) == 0, "it may have computed meanwhile"
+    status.update(phase="caching")
+    assert [idle(30), idle(30)] == [0, 0]
+    status.gpu_use = lambda: None
+    assert idle(30) is None

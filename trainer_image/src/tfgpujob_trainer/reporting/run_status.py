@@ -6,12 +6,16 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfgpujob_contract.phases import EVALUATING, SAVING, TRAINING
 from tfgpujob_contract.pod import MAX_PROGRESS
 from tfgpujob_trainer.reporting.series import Series
+
+MOST_UNSEEN_SECONDS = 120.0
+"""The longest time between two samples of the GPUs' use in which they may count as idle."""
 
 
 class RunStatus:
@@ -24,6 +28,9 @@ class RunStatus:
         self.advised = False
         """Whether it was said what to do about the speed: once, though a script may call fit() several times."""
         self.waits_for_peers: Callable[[], bool] = lambda: False
+        self.gpu_use: Callable[[], Sequence[int] | None] = lambda: None
+        """The utilization of the task's GPUs now."""
+        self._gpus_used = self._gpus_sampled = self._beaten
         self.ledger: Callable[[], dict[str, Any] | None] = lambda: None
         self._state: dict[str, Any] = {
             "phase": "starting",
@@ -41,6 +48,7 @@ class RunStatus:
             "waitsFor": None,
             "gpuMemoryMiB": None,
             "gpuUsePercent": None,
+            "gpuIdleSeconds": None,
             "lastCheckpoint": None,
             "inPlaceRestarts": 0,
             "gang": None,
@@ -83,7 +91,9 @@ class RunStatus:
 
     def to_json(self) -> bytes:
         """The JSON object; a number that is not finite is null, which every JSON reader can read."""
+        use = self.gpu_use()
         with self._lock:
+            self._sampled(use)
             state = {**self._state, "idleSeconds": int(time.monotonic() - self._beaten)}
         state["waitsForPeers"] = self.waits_for_peers()
         if state["gang"] is None:
@@ -93,3 +103,13 @@ class RunStatus:
         encoded = json.dumps(plain).encode()
         assert len(encoded) <= MAX_PROGRESS
         return encoded
+
+    def _sampled(self, use: Sequence[int] | None) -> None:
+        """GPUs are idle while no sample finds them in use, which says nothing of a time without samples."""
+        now, trains = time.monotonic(), self._state["phase"] in {TRAINING, EVALUATING, SAVING}
+        if use is None or any(use) or not trains or now - self._gpus_sampled > MOST_UNSEEN_SECONDS:
+            self._gpus_used = now
+        self._gpus_sampled = now
+        if use is not None:
+            self._state["gpuUsePercent"] = use
+        self._state["gpuIdleSeconds"] = None if use is None else int(now - self._gpus_used)

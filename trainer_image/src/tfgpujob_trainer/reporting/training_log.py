@@ -48,6 +48,9 @@ class TrainingLog:
     _written: float = float("-inf")
     _steps_here: int = 0
 
+    def __post_init__(self) -> None:
+        self.run_status.gpu_use = lambda: gpu_use(gpus())
+
     def add(self, examples: int, time: StepTime, own_seconds: Sequence[float]) -> None:
         """Add one step; `own_seconds` is what each replica's worker reports for it.
 

@@ -88,6 +88,8 @@ class Report(Schema):
     """The most that TensorFlow has used on each GPU of the replica."""
     gpu_use_percent: Annotated[list[Annotated[int, Field(ge=0, le=100)]] | None, Field(max_length=64)] = None
     """Current utilization of each of them, by NVML."""
+    gpu_idle_seconds: NotNegative64 | None = None
+    """Since one of them was found in use while it trains; None: unknown."""
     idle_seconds: NotNegative64 = 0
     """Since it finished a step, an evaluation batch or a save."""
     waits_for: Annotated[list[_Pod], Field(max_length=8)] | None = None
