@@ -88,6 +88,7 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
     world.behind_after_crash = strike.behind
     world.lags = scenario.lags
     world.stuck = scenario.stuck
+    world.unused = scenario.unused
     if scenario.isolated:
         world.isolate_jobs()
     if scenario.in_gangs:

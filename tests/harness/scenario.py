@@ -46,6 +46,8 @@ class Scenario:
     """Nodes that the cluster lists; empty: there is one that it does not list."""
     stuck: frozenset[str] = frozenset()
     """Replicas that wait for their data for ever, in runs that don't end (`ends`)."""
+    unused: frozenset[str] = frozenset()
+    """Replicas whose GPUs do nothing."""
     isolated: bool = False
     """Each job gets a NetworkPolicy."""
     in_gangs: bool = False

@@ -85,6 +85,7 @@ class World:
         self.last_change = 0.0
         self.work = WORK
         self.stuck: frozenset[str] = frozenset()
+        self.unused: frozenset[str] = frozenset()
         """Replicas, by `role-index`, that wait for their data for ever in a run that would not end otherwise."""
         self._restarted: dict[str, int] = {}
         self._up_since: dict[str, float] = {}
@@ -192,6 +193,9 @@ class World:
         hangs = bool(self.stuck) and self._code(pod, self.runs(owner["uid"]), "") is None
         if hangs and up >= STILL:
             self.promises.truth.stood_still(owner["uid"], meta["labels"][names.LABEL_ATTEMPT])
+        unused = "-".join(_replica(pod)) in self.unused
+        if {"worker-0", "worker-1"} <= self.unused and up >= STILL:
+            self.promises.truth.unused.add(owner["uid"])
         report = {
             "phase": "training",
             "step": 3 if hangs else up,
@@ -201,6 +205,8 @@ class World:
             "lastCheckpoint": {"step": 2, "directory": "/output/checkpoints/step-2"},
             "ledger": {"until": now, "parts": {"useful": up * 1000}, "reached": up},
             "inPlaceRestarts": self._restarted.get(meta["uid"], 0),
+            "gpuUsePercent": [0 if unused else 90],
+            "gpuIdleSeconds": up if unused else 0,
         }
         return json.dumps(report).encode()
 

@@ -135,6 +135,7 @@ class Condition(StrEnum):
     RESTARTING = "Restarting"
     STALLED = "Stalled"
     DEGRADED = "Degraded"
+    GPUS_IDLE = "GPUsIdle"
     QUARANTINED = "Quarantined"
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
@@ -179,6 +180,9 @@ class Reason(StrEnum):
     NO_PROGRESS = "NoProgress"
     STRAGGLER = "Straggler"
     PROGRESSING = "Progressing"
+    # GPUsIdle, Suspended
+    NOT_USED = "NotUsed"
+    USED = "Used"
     # Quarantined
     BUDGET_EXCEEDED = "BudgetExceeded"
     WITHIN_BUDGET = "WithinBudget"

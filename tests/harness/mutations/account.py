@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.harness.mutations.mutation import Mutation
 
-from tfgpujob.core.policies import stall
+from tfgpujob.core.policies import idle, stall
 from tfgpujob.core.policies.restart import restart_scope
 from tfgpujob.core.status import goodput, progress
 from tfgpujob.core.status.goodput_account import Account
@@ -88,6 +88,13 @@ MUTATIONS = (
         (progress, "clear"),
         lambda _: lambda builder: builder.put("progress", None),
         ("servers-in-place",),
+    ),
+    Mutation(
+        "take one worker's idle GPU for all",
+        "only_idle_jobs_are_suspended",
+        (idle, "_seconds"),
+        lambda _: lambda ctx: max((r.gpu_idle_seconds for r in ctx.snapshot.reports.values()), default=None),
+        ("idle-but-for-one",),
     ),
     Mutation(
         "see a stall in every step", "stalls_are_real", (stall, "limit"), lambda _: lambda spec: -1, ("progress-told",)

@@ -29,6 +29,7 @@ OF_STATUS: tuple[Promise, ...] = (
     status.spares_stay_spare,
     status.failures_are_counted_once,
     status.stalls_are_real,
+    status.only_idle_jobs_are_suspended,
     status.progress_is_seldom,
     status.time_adds_up,
 )

@@ -105,6 +105,14 @@ def stalls_are_real(change: Change, truth: Truth) -> Iterator[str]:
         yield "the training got on"
 
 
+def only_idle_jobs_are_suspended(change: Change, truth: Truth) -> Iterator[str]:
+    """A job of which any GPU is used is neither GPUsIdle nor suspended for it."""
+    found = (change.object.get("status") or {}).get("conditions") or ()
+    idle = any(c["status"] == "True" and c["reason"] == "NotUsed" for c in found)
+    if idle and change.object["metadata"]["uid"] not in truth.unused:
+        yield "its GPUs are used"
+
+
 def time_adds_up(change: Change, truth: Truth) -> Iterator[str]:
     """Each second since the job was created is counted once, and no account is taken back."""
     del truth

@@ -57,6 +57,8 @@ class Truth:
         """When progress was written, by the job's uid: the latest times."""
         self.stalled: set[str] = set()
         """uids of jobs whose training stood still."""
+        self.unused: set[str] = set()
+        """uids of jobs all of whose GPUs did nothing."""
         self.failures: dict[str, set[str]] = {}
         """Starts that failed, by the job's uid."""
         self.ends: dict[str, list[tuple[float, str, int]]] = {}

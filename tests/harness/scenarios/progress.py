@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.harness.resources import Object
-from tests.harness.scenario import Scenario, Step, after, finish, job, nothing, shows, tells, then
+from tests.harness.scenario import Scenario, Step, after, edit, finish, job, nothing, running, shows, tells, then
 from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, SUCCEEDED, submit
 
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
@@ -43,6 +43,30 @@ PROGRESS = (
             f"{STATUS}lastFailure/index": "who blocks the others shows once all were polled",
             f"{STATUS}progress": "the second run may end before it is asked",
         },
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="idle-then-suspended-then-resumed",
+        script=(
+            submit(trains(suspendIdleSeconds=60)),
+            Step(shows("train", "Suspended", "True", "NotUsed"), nothing),
+            Step(running("train", 0), edit("train", runPolicy=None)),
+        ),
+        ends=SECOND_TIME,
+        unused=frozenset({"worker-0", "worker-1"}),
+        forgives={f"{STATUS}progress": "the second run may end before it is asked"},
+        phases=SUCCEEDED,
+    ),
+    Scenario(
+        name="idle-but-for-one",
+        script=(
+            submit(trains(suspendIdleSeconds=60)),
+            Step(tells("train"), nothing),
+            Step(after(120), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
+        ),
+        ends=FOREVER,
+        unused=frozenset({"worker-0"}),
+        forgives={f"{STATUS}progress": "how far it was when it was asked last"},
         phases=SUCCEEDED,
     ),
 )

@@ -85,6 +85,7 @@ FULL: dict[str, Any] = {
         "startPolicy": "Retry",
         "stallSeconds": 1,
         "stallPolicy": "Report",
+        "suspendIdleSeconds": 60,
         "voluntaryDisruption": "Avoid",
         "elasticPolicy": {"shrinkAfterSeconds": 30, "growAfterSeconds": 60},
         "recovery": "InPlace",

@@ -73,6 +73,7 @@ EFFECTS: dict[str, Row] = {
     "allowedServiceAccounts": ("cluster", ["a/b"], f"{ENV}.ALLOWED_SERVICE_ACCOUNTS", "a/b"),
     "podSecurity": ("cluster", "restricted", f"{ENV}.POD_SECURITY", "restricted"),
     "progress.intervalSeconds": ("cluster", 60, f"{ENV}.PROGRESS_SECONDS", "60"),
+    "progress.gpuIdleSeconds": ("cluster", 900, f"{ENV}.GPU_IDLE_SECONDS", "900"),
     "ui.enabled": ("cluster", True, "Service/tfgpu-tfgpujob-ui kind", "Service"),
     "ui.resources.requests.cpu": ("cluster", "2", f"{PAGE}.resources.requests.cpu", "2"),
     "ui.resources.requests.memory": ("cluster", "2Gi", f"{PAGE}.resources.requests.memory", "2Gi"),

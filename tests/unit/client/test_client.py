@@ -103,6 +103,19 @@ def test_suspend_resume_and_restart(live: LiveCluster) -> None:
 
 
 @pytest.mark.slow
+def test_a_job_that_was_suspended_for_idle_gpus_is_resumed(live: LiveCluster) -> None:
+    with Client() as client:
+        client.submit(job("idle", worker=1, run_policy={"suspend": False}))
+        running = client.wait("idle", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
+        accepted = next(one for one in running.raw["status"]["conditions"] if one["type"] == "Accepted")
+        idle = {**accepted, "type": "Suspended", "reason": "NotUsed", "message": "Its GPUs are idle."}
+        live.tell("idle", conditions=[accepted, idle], phase="Suspended")
+        live.until(lambda: not live.server.select("Pod", "default", "tfgpu.dev/job-name=idle"), "its pod goes")
+        client.resume("idle")
+        again = client.wait("idle", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
+    assert (again.status.attempt, again.is_true(Condition.SUSPENDED)) == (2, False)
+
+
 def test_logs_of_all_replicas_are_followed_through_a_restart(live: LiveCluster) -> None:
     with Client() as client:
         client.submit(job("talks", worker=2, run_policy={"cleanPodPolicy": "None"}))

@@ -14,7 +14,7 @@ import yaml
 from tfgpujob.cli import main as cli
 from tfgpujob.exits import CliError
 from tfgpujob.local import preflight
-from tfgpujob.local.job_file import JobFile, read_job, without_spares
+from tfgpujob.local.job_file import JobFile, on_one_machine, read_job
 from tfgpujob.local.preflight import check, code_folder, hidden_modules, ignored, unknown_entrypoint
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -164,9 +164,9 @@ def test_there_are_no_spares_on_one_machine(tmp_path: Path) -> None:
     }
     file = job_file(tmp_path, spec)
     assert "spec.runPolicy.spares" in ignored(file, Path("/here"))
-    here = without_spares(file)
+    here = on_one_machine(file)
     assert (here.job["spec"]["runPolicy"], here.spec.run_policy.spares) == ({"recovery": "InPlace"}, None)
-    assert without_spares(here) is here
+    assert on_one_machine(here) is here
 
 
 def test_a_plain_job_has_nothing_to_ignore(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def test_everything_can_be_set() -> None:
             "IMAGE_VOLUMES": "true",
             "WORKERS": "4",
             "PROGRESS_SECONDS": "0",
+            "GPU_IDLE_SECONDS": "900",
             "LOG_FORMAT": "text",
         }
     )
@@ -53,6 +54,7 @@ def test_everything_can_be_set() -> None:
     assert settings.config.gangs == (), "nobody has asked the cluster yet"
     assert settings.workers == 4
     assert settings.progress_seconds == 0
+    assert settings.config.idle_seconds == 900
     assert settings.log_format == "text"
 
 

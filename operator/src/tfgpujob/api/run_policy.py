@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tfgpujob.api.base import (
+    MAX_INT32,
     Controller,
     Model,
     NotNegative,
@@ -168,6 +169,10 @@ class RunPolicy(Model):
     stall_policy: Annotated[StallPolicy, Field(strict=False)] = StallPolicy.REPORT
     """What happens to a job that is Stalled. Report: the condition and an event; the trainer's own watchdog ends the
     process later. Restart: the job restarts from its last checkpoint, which backoffLimit counts."""
+    suspend_idle_seconds: Annotated[int, Field(ge=60, le=MAX_INT32)] | None = None
+    """Seconds after which a job whose GPUs do nothing is suspended at a checkpoint, until its spec is edited or `tfgpu
+    resume`. Only if the bundled trainer reports the use of all GPUs of its chief and workers while it trains, and no
+    evaluator has one. Absent: such a job keeps its GPUs."""
     voluntary_disruption: Annotated[VoluntaryDisruption, Field(strict=False)] = VoluntaryDisruption.AVOID
     """Whether autoscalers may remove nodes with pods of this job to save cost. Avoid: the pods have the annotations
     that keep the cluster autoscaler and Karpenter from it, unless the template sets these. They don't prevent a drain,

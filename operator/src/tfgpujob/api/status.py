@@ -17,7 +17,7 @@ class JobCondition(StatusModel):
     """One aspect of the job's state, as a metav1.Condition."""
 
     type: Annotated[str, Field(max_length=316)]
-    """Accepted, Created, Running, Restarting, Stalled, Degraded, Suspended, Succeeded, Failed or Finished."""
+    """Accepted, Created, Running, Restarting, Stalled, Degraded, GPUsIdle, Suspended, Succeeded, Failed or Finished."""
     status: Literal["True", "False", "Unknown"]
     """True, False or Unknown."""
     reason: Annotated[str, Field(max_length=1024)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tfgpujob import names
 from tfgpujob.api.status import ProgressStatus
@@ -25,7 +25,9 @@ from tfgpujob.core.observed.trim import trim_pod
 from tfgpujob.kube import paths
 from tfgpujob.kube.connection import Connection
 from tfgpujob.kube.errors import FORBIDDEN, MISSING, ApiError
-from tfgpujob.names import Condition
+from tfgpujob.names import Condition, Reason
+
+_IDLE: Final = (Condition.SUSPENDED, "True", Reason.NOT_USED)
 
 
 class AsyncClient:
@@ -163,7 +165,13 @@ class AsyncClient:
 
     async def resume(self, name: str, namespace: str | None = None) -> Job:
         """Continue from the last checkpoint."""
-        return await self._set_suspend(name, namespace, on=False)
+        job = await self._set_suspend(name, namespace, on=False)
+        idle = any((c.type, c.status, c.reason) == _IDLE for c in job.status.conditions)
+        if idle and job.raw["metadata"]["generation"] == job.status.observed_generation:
+            # The operator suspended it. An edit of the spec resumes it, and this one has changed nothing.
+            await self._set_suspend(name, namespace, on=True)
+            job = await self._set_suspend(name, namespace, on=False)
+        return job
 
     async def scale(self, name: str, workers: int, namespace: str | None = None) -> Job:
         """Set the number of workers; an elastic job is resized while it runs. Raises InvalidJobError before anything is

@@ -16,6 +16,7 @@ from tfgpujob.core.policies import (
     edited,
     ensure_pods,
     finished,
+    idle,
     membership,
     stall,
     start_timeout,
@@ -32,6 +33,7 @@ _CHAIN: tuple[Policy, ...] = (
     finished.ran_too_long,
     triggers.lost_or_failed,
     triggers.stalled,
+    idle.unused,
     replica.restart_optional,
     membership.adjust,
     start_timeout.started_too_late,
@@ -48,7 +50,8 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config:
     ctx = new_context(snapshot, builder, spec, config)
     if not ctx.observed.missing() and ensure_pods.has_dependents(ctx):
         ensure_pods.report_all_created(ctx)
-    events = (*in_place.count(spec, builder, ctx.observed, snapshot), *stall.update_conditions(ctx))
+    restarts = in_place.count(spec, builder, ctx.observed, snapshot)
+    events = (*restarts, *stall.update_conditions(ctx), *idle.update_condition(ctx))
     outcome = next(outcome for policy in _CHAIN if (outcome := policy(ctx)) is not None)
     return _with_events(_with_stale_replicas_deleted(ctx, outcome), events)
 

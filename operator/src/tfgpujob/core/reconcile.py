@@ -6,6 +6,7 @@ in quarantine                                            report it, create nothi
 spec not valid                                           report it, create nothing           policies/invalid_spec.py
 finished                                                 clean up, expire                    policies/finished.py
 suspended, unless it had succeeded                       delete the pods                     policies/suspend.py
+suspended for idle GPUs, and not edited since            the same                            policies/idle.py
 in a queue of Kueue, or evicted from it                  wait, without pods                  policies/kueue.py
 no attempt, or resumed                                   begin an attempt                    policies/begin_attempt.py
 an attempt                                               the chain of policies               attempt.py
@@ -30,7 +31,17 @@ from tfgpujob.core.observed.ownership import has_own_pods, is_dispatched, is_our
 from tfgpujob.core.observed.parsed import parsed_spec
 from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Object, Outcome, Refusal, Snapshot, StatusUpdate
-from tfgpujob.core.policies import finished, force_delete, invalid_spec, kueue, quarantine, start, success, suspend
+from tfgpujob.core.policies import (
+    finished,
+    force_delete,
+    idle,
+    invalid_spec,
+    kueue,
+    quarantine,
+    start,
+    success,
+    suspend,
+)
 from tfgpujob.core.policies.begin_attempt import begin_attempt
 from tfgpujob.core.policies.ensure_pods import is_optional
 from tfgpujob.core.policies.refusals import Problem, problem, problems
@@ -71,8 +82,8 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
 def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: Config) -> Outcome:
     if builder.finished:
         return finished.reconcile(snapshot, builder, spec.run_policy)
-    if spec.run_policy.suspend and not _has_succeeded(snapshot, builder, spec):
-        return suspend.reconcile(snapshot, builder, spec)
+    if (suspended := _suspended(snapshot, builder, spec)) is not None:
+        return suspended
     if is_dispatched(snapshot.job):
         return kueue.wait_for_dispatch(snapshot, builder, spec, config)
     if (queued := kueue.wait_for_admission(snapshot, builder, spec, config)) is not None:
@@ -80,6 +91,12 @@ def _decide(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config: C
     if not (builder.attempt and builder.fields.get("plan")) or builder.is_true(Condition.SUSPENDED):
         return begin_attempt(snapshot, builder, spec, config)
     return attempt.reconcile(snapshot, builder, spec, config)
+
+
+def _suspended(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec) -> Outcome | None:
+    if spec.run_policy.suspend and not _has_succeeded(snapshot, builder, spec):
+        return suspend.reconcile(snapshot, builder, spec)
+    return idle.still_stopped(snapshot, builder, spec)
 
 
 def _has_succeeded(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec) -> bool:

@@ -266,7 +266,7 @@ def _last_warning(facts: Facts) -> tuple[str, ...]:
 
 
 def _held_up(facts: Facts) -> Verdict | None:
-    for condition in (Condition.STALLED, Condition.DEGRADED):
+    for condition in (Condition.STALLED, Condition.DEGRADED, Condition.GPUS_IDLE):
         if facts.is_true(condition):
             found = facts.condition(condition)
             return Verdict(f"{_phase(facts)}, {condition}", found["message"], (_logs(facts, "-f"),))

@@ -177,14 +177,17 @@ def job_file_of(job: Object, file: str) -> JobFile:
     return JobFile(complete, spec, ())
 
 
-def without_spares(file: JobFile) -> JobFile:
-    """The same job without runPolicy.spares: on one machine a pod is never lost without the others."""
-    policy = dict(file.job["spec"].get("runPolicy") or {})
-    if policy.pop("spares", None) is None:
+def on_one_machine(file: JobFile) -> JobFile:
+    """The same job without spares, because no pod is lost without the others, and without suspendIdleSeconds, because
+    a run that is suspended here can't be resumed.
+    """
+    policy = file.job["spec"].get("runPolicy") or {}
+    rest = {key: value for key, value in policy.items() if key not in {"spares", "suspendIdleSeconds"}}
+    if rest == policy:
         return file
-    job = {**file.job, "spec": {**file.job["spec"], "runPolicy": policy}}
+    job = {**file.job, "spec": {**file.job["spec"], "runPolicy": rest}}
     spec = _spec(job)
-    assert isinstance(spec, JobSpec), "spares are optional"
+    assert isinstance(spec, JobSpec), "both are optional"
     return replace(file, job=job, spec=spec)
 
 

@@ -24,7 +24,7 @@ from tfgpujob.local.job_file import JobFile
 from tfgpujob.local.offline import CONFIG
 
 INSTALL: Final = "pip install 'tfgpujob[local]', or 'tfgpujob[local-gpu]' for NVIDIA GPUs"
-_ONLY_IN_A_CLUSTER: Final = ("scheduling_policy", "spares", "ttl_seconds_after_finished")
+_ONLY_IN_A_CLUSTER: Final = ("scheduling_policy", "spares", "suspend_idle_seconds", "ttl_seconds_after_finished")
 _IMPORTED_BY_ALL: Final = {"keras", "numpy", "tensorflow"}
 _CONTAINER_FIELDS: Final = {"name", "image", "env", "command", "args"}
 

@@ -127,6 +127,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         device_claims=_switch(environment, "DEVICE_CLAIMS"),
         device_template=None,
         image_volumes=_switch(environment, "IMAGE_VOLUMES"),
+        idle_seconds=number("GPU_IDLE_SECONDS", 0, least=0),
         kueue_enabled=_switch(environment, "KUEUE_ENABLED"),
         queue_required=_switch(environment, "MANAGE_JOBS_WITHOUT_QUEUE_NAME"),
     )

@@ -21,7 +21,7 @@ from tfgpujob.describe.facts import Facts, gather
 from tfgpujob.describe.page import MAX_LINES, state_of, summary
 from tfgpujob.describe.progress_words import progress_of
 from tfgpujob.describe.timeline import timeline
-from tfgpujob.names import GONE, Condition
+from tfgpujob.names import GONE, Condition, Phase
 from tfgpujob.ui.charts import VALIDATION, Bar, Chart, line_chart, number_text, stacked
 from tfgpujob.ui.seen import Seen
 from tfgpujob.ui.timeline import Picture, picture
@@ -236,6 +236,6 @@ def _commands(seen: Seen, facts: Facts) -> Sequence[tuple[str, str]]:
     ]
     if facts.is_true(Condition.FINISHED):
         return [*known, ("Start it again", f"tfgpu restart {where}")]
-    wanted = (facts.spec.get("runPolicy") or {}).get("suspend")
-    change = ("Resume it", f"tfgpu resume {where}") if wanted else ("Stop it at a checkpoint", f"tfgpu suspend {where}")
-    return [*known, change]
+    if (facts.spec.get("runPolicy") or {}).get("suspend") or facts.status.get("phase") == Phase.SUSPENDED:
+        return [*known, ("Resume it", f"tfgpu resume {where}")]
+    return [*known, ("Stop it at a checkpoint", f"tfgpu suspend {where}")]

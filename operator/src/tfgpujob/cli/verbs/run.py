@@ -20,7 +20,7 @@ from tfgpujob.exits import CliError, Exit
 from tfgpujob.local import offline, preflight
 from tfgpujob.local.devices import is_cpu_build, share_out, visible_gpus
 from tfgpujob.local.folder import RUNS, Folder, claim_of, shown
-from tfgpujob.local.job_file import JobFile, job_of_script, kind_of_file, read_job, without_spares
+from tfgpujob.local.job_file import JobFile, job_of_script, kind_of_file, on_one_machine, read_job
 from tfgpujob.local.ports import Ports
 from tfgpujob.local.session import Session, new_job
 from tfgpujob.local.translate import Here
@@ -79,7 +79,7 @@ def command(
     else:
         job_file = _job_of_yaml(file, own)
     given = job_file
-    job_file = without_spares(given)
+    job_file = on_one_machine(given)
     name = job_file.job["metadata"]["name"]
     spec = job_file.spec
     folder = Folder((directory or RUNS / name).resolve(), claim_of(job_file.job), predicts=spec.predicts)

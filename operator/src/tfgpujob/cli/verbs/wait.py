@@ -10,7 +10,7 @@ from tfgpujob.cli.cluster import cluster_verb, job_name, timeout
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client, Job
 from tfgpujob.exits import CliError, Exit
-from tfgpujob.names import Condition
+from tfgpujob.names import Condition, Phase
 
 PLACE: Final = Heading.IN_A_CLUSTER, 80
 
@@ -43,5 +43,5 @@ def command(client: Client, name: str, condition: str, timeout_seconds: float | 
 
 
 def _is_suspended(job: Job) -> bool:
-    """Suspended by the user, and not by a queue, which resumes the job by itself."""
-    return bool((job.raw["spec"].get("runPolicy") or {}).get("suspend"))
+    """Suspended by the user or for idle GPUs, and not by a queue, which resumes the job by itself."""
+    return bool((job.raw["spec"].get("runPolicy") or {}).get("suspend")) or job.status.phase is Phase.SUSPENDED

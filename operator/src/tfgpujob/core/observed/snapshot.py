@@ -309,6 +309,8 @@ class Config:
     """Its kind that the cluster serves; None: no supported version of dynamic resource allocation."""
     image_volumes: bool = True
     """Whether images of code and models become volumes, where every node mounts such."""
+    idle_seconds: int = 0
+    """Seconds after which a job without suspendIdleSeconds whose GPUs do nothing is GPUsIdle; 0: never."""
     kueue_enabled: bool = False
     """Whether jobs with Kueue's label wait in its queues."""
     queue_required: bool = False

@@ -59,6 +59,8 @@ def _selector(job_name: str, spec: JobSpec) -> str:
 def _why_resumed(builder: StatusBuilder) -> tuple[Reason, str]:
     if builder.reason(Condition.SUSPENDED) == Reason.WAITING_FOR_ADMISSION:
         return Reason.ADMITTED, "Its queue has admitted it."
+    if builder.reason(Condition.SUSPENDED) == Reason.NOT_USED:
+        return Reason.RESUMED, "Its spec was edited, or it was resumed."
     return Reason.RESUMED, "spec.runPolicy.suspend is off again."
 
 

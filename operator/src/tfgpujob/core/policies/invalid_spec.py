@@ -55,10 +55,8 @@ def _pending(builder: StatusBuilder) -> Outcome:
 
 
 def _keep_running(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, config: Config) -> Outcome:
-    if policy.suspend:
-        return suspend.reconcile(snapshot, builder, None)
-    if why := kueue.stopped_by(snapshot, builder, None, config):
-        return suspend.stop(snapshot, builder, None, Reason.WAITING_FOR_ADMISSION, why)
+    if (stopped := _stopped(snapshot, builder, policy, config)) is not None:
+        return stopped
     observed = observe_pods(snapshot, builder.fields)
     builder.put("replicaStatuses", replica_statuses(observed))
     builder.put("ready", ready_text(observed))
@@ -72,6 +70,17 @@ def _keep_running(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy,
     if observed.pods:
         return _started(snapshot, builder, policy, observed)
     return Outcome(status=builder.build(), deletes=delete_old_pods(snapshot, builder.attempt), requeue_at=due)
+
+
+def _stopped(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, config: Config) -> Outcome | None:
+    """It is suspended, waits for Kueue, or was suspended for idle GPUs."""
+    if policy.suspend:
+        return suspend.reconcile(snapshot, builder, None)
+    if why := kueue.stopped_by(snapshot, builder, None, config):
+        return suspend.stop(snapshot, builder, None, Reason.WAITING_FOR_ADMISSION, why)
+    if suspend.is_for(builder, Reason.NOT_USED):
+        return suspend.stop(snapshot, builder, None, Reason.NOT_USED, builder.message(Condition.SUSPENDED))
+    return None
 
 
 def _started(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy, observed: ObservedPods) -> Outcome:

@@ -328,12 +328,12 @@ def _runs_without_queue(status: Mapping[str, Any]) -> bool:
 
 
 def _needs_no_quota(status: Mapping[str, Any]) -> bool:
-    """Its user has suspended it, or it waits with a spec that is not valid any more."""
+    """It is suspended, and not to wait for Kueue, or it waits with a spec that is not valid any more."""
     found = {c["type"]: c for c in status.get("conditions") or ()}
     if found.get(Condition.SUSPENDED, {}).get("status") != "True":
         return False
     invalid = found.get(Condition.ACCEPTED, {}).get("reason") == Reason.INVALID_SPEC
-    return invalid or bool(found[Condition.SUSPENDED]["reason"] == Reason.SUSPENDED)
+    return invalid or bool(found[Condition.SUSPENDED]["reason"] != Reason.WAITING_FOR_ADMISSION)
 
 
 def _all_pods(snapshot: Snapshot) -> tuple[Pod, ...]:

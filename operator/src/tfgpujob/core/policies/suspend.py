@@ -47,6 +47,11 @@ def stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, reaso
     return Outcome(status=status, intent=status if new else None, deletes=deletes, events=events)
 
 
+def is_for(builder: StatusBuilder, reason: Reason) -> bool:
+    """True for a job that is suspended for this reason."""
+    return builder.is_true(Condition.SUSPENDED) and builder.reason(Condition.SUSPENDED) == reason
+
+
 def _set_conditions(builder: StatusBuilder, reason: Reason, text: str) -> None:
     builder.set(Condition.RUNNING, False, reason, text)
     builder.set(Condition.SUSPENDED, True, reason, text)
@@ -55,7 +60,7 @@ def _set_conditions(builder: StatusBuilder, reason: Reason, text: str) -> None:
     if builder.is_true(Condition.RESTARTING):
         builder.set(Condition.RESTARTING, False, reason, text)
     progress.clear_stalled(builder, reason, text)
-    builder.set_phase(Phase.SUSPENDED if reason is Reason.SUSPENDED else Phase.PENDING)
+    builder.set_phase(Phase.PENDING if reason is Reason.WAITING_FOR_ADMISSION else Phase.SUSPENDED)
     builder.put("retry", None)
 
 

@@ -70,7 +70,8 @@ def progress_target(snapshot: Snapshot) -> Pod | None:
 
 
 def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
-    """Other pods to poll, MAX_PEERS in a turn, while the job is idle or Degraded: their reports show the cause.
+    """Other pods to poll, MAX_PEERS in a turn, while the job or its GPUs are idle or it is Degraded: their reports show
+    the cause.
 
     Always, if each restarts its process by itself, because only it knows how often.
     """
@@ -78,7 +79,8 @@ def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
     reported = report_of(observed, snapshot.reports, reporter(observed)) if observed is not None else None
     if observed is None or reported is None:
         return ()
-    idle = reported.idle_seconds >= IDLE_SECONDS or is_true(snapshot.job, Condition.DEGRADED)
+    idle = reported.idle_seconds >= IDLE_SECONDS or (reported.gpu_idle_seconds or 0) >= IDLE_SECONDS
+    idle = idle or is_true(snapshot.job, Condition.DEGRADED)
     if not idle and not _each_recovers(snapshot.job["spec"]):
         return ()
     others = [observed.pods[replica] for replica in _trainers(observed) if replica != reporter(observed)]
@@ -164,8 +166,8 @@ def clear(builder: StatusBuilder) -> None:
 
 
 def clear_stalled(builder: StatusBuilder, reason: Reason, message: str) -> None:
-    """Set Stalled and Degraded to False, with the reason why the replicas don't run any more."""
-    for condition in (Condition.STALLED, Condition.DEGRADED):
+    """Set Stalled, Degraded and GPUsIdle to False, with the reason why the replicas don't run any more."""
+    for condition in (Condition.STALLED, Condition.DEGRADED, Condition.GPUS_IDLE):
         if builder.is_true(condition):
             builder.set(condition, False, reason, message)
 
