@@ -282,8 +282,8 @@ class TrainerConfig:
     """Which GPU of the worker computes which layers, by name, such as {encoder_*: 0, decoder_*: 1}. For a model that
     is too big for one GPU; with OneDevice only."""
     mesh: Mesh | None = None
-    """Divide the model of a plain script over the GPUs of all workers, which are batch × model devices, as
-    keras.distribution does, without a line of code."""
+    """Divide the model over the GPUs of all workers, which are batch × model devices, as keras.distribution does,
+    without a line of code."""
     layout: Annotated[Mapping[Text, Layout], Bounds(max_length=100)] | None = None
     """Which axes of which weights are divided, by a regular expression for the weight's whole path, such as
     {".*up/kernel": "-, model"}; `-` is an axis that is not. Absent: Dense, EinsumDense, attention heads and embeddings

@@ -88,7 +88,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     """Train, evaluate and export, or follow a training run as its evaluator; returns how it ended."""
     leave_threads_for_reading(settings.data.parallel_reads)
     path = script.find(settings, env)
-    is_divided = path is not None and script.divides(path, settings)
+    is_divided = script.divides(path, settings)
     devices = prepare(settings, env, as_mesh=is_divided)
     if env.serves and (path is None or env.role == "ps"):
         serve(settings, env, heartbeat)
@@ -105,9 +105,11 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
     session = open_session(settings, env, heartbeat, devices, builds=not (env.serves or is_divided))
     session.stop.listen()
     heartbeat.stoppable()
+    if is_divided:
+        return _divided()(path, module, session)
     if module is None:
         assert path is not None
-        return (_divided() if is_divided else run_script)(path, session)
+        return run_script(path, session)
     trainer = trainer_of(settings, session)
     with session.strategy.scope():
         built = build_model(fit_of_module(settings, module, env, heartbeat), session, trainer)
@@ -130,7 +132,7 @@ def run_task(settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) ->
 
 
 def _divided() -> Callable[..., Outcome]:
-    """As run_script. Imported here, because DTensor takes time to import, and few jobs need it."""
+    """run_divided. Imported here, because DTensor takes time to import, and few jobs need it."""
     from tfgpujob_trainer.script.divided import run_divided  # noqa: PLC0415
 
     return run_divided

@@ -44,7 +44,7 @@ def evaluation_due(settings: Evaluate, *, step: int, epoch: int | None) -> bool:
 
 
 def is_divided(settings: TrainerConfig) -> bool:
-    """True if the model of a script is divided over the GPUs, without a line of its code."""
+    """True if the model of a script or module is divided over the GPUs, without a line of its code."""
     return settings.mesh is not None or settings.shard is not None
 
 

@@ -47,8 +47,13 @@ _LEFT_TO_KERAS: dict[str, Callable[[TrainerConfig], bool]] = {
     "export": lambda c: bool(c.export.saved_model or c.export.tflite or c.export.int8),
     "output.store": lambda c: c.output.store is not None,
     "checkpoint.everySeconds": lambda c: c.checkpoint.every_seconds is not None,
+    "best.monitor": lambda c: c.best.monitor is not None,
+    "evaluate.everySteps": lambda c: c.evaluate.every_steps is not None,
+    "steps": lambda c: c.steps is not None,
+    "initialWeights": lambda c: c.initial_weights is not None,
+    "placement": lambda c: bool(c.placement),
 }
-"""What the trainer's own loop does."""
+"""What the trainer's own loop does; the last five are refused for any script."""
 
 
 def kind_of(path: Path) -> Kind:
@@ -89,9 +94,9 @@ def is_divided(path: Path) -> bool:
     return any("distribution" in names and names & _DISTRIBUTIONS for names in names_by_file(path))
 
 
-def divides(path: Path, settings: TrainerConfig) -> bool:
-    """The same, or if the job divides the script's model."""
-    return config.is_divided(settings) or is_divided(path)
+def divides(path: Path | None, settings: TrainerConfig) -> bool:
+    """The same, or if the job divides the model of the script or module."""
+    return config.is_divided(settings) or (path is not None and is_divided(path))
 
 
 def find(settings: TrainerConfig, env: Environment) -> Path | None:
@@ -123,6 +128,8 @@ def find(settings: TrainerConfig, env: Environment) -> Path | None:
             if missing:
                 fix = f"set it: only a script that calls fit() itself leaves {name} out"
                 raise ConfigError(f"trainer.{name} is missing, and {settings.entrypoint} has model() and data()", fix)
+        if divides(None, settings):
+            _check_divided(settings, env)
     return None
 
 
@@ -138,12 +145,12 @@ def _check(settings: TrainerConfig) -> None:
 
 
 def _check_divided(settings: TrainerConfig, env: Environment) -> None:
-    script = f"the model of {settings.entrypoint} is divided by keras.distribution"
+    model = f"the model of {settings.entrypoint} is divided by keras.distribution"
     if env.is_asynchronous or env.is_evaluator or env.processes_per_gpu > 1:
         raise ConfigError(
-            f"{script}, and the job has parameter servers, an evaluator or processesPerGpu",
+            f"{model}, and the job has parameter servers, an evaluator or processesPerGpu",
             "use strategy MultiWorkerMirrored, or Mirrored with one worker, without them: --workers N --gpus N",
         )
     for name, wanted in _LEFT_TO_KERAS.items():
         if wanted(settings):
-            raise ConfigError(f"trainer.{name} is set, and {script}", "remove it: fit() is Keras' own there")
+            raise ConfigError(f"trainer.{name} is set, and {model}", "remove it: fit() is Keras' own there")

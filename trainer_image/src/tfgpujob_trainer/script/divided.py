@@ -1,6 +1,6 @@
-"""A script with keras.distribution: Keras' own fit(), on a model that is sharded over the devices of all workers.
+"""A script with keras.distribution, or a module with trainer.mesh: Keras' own fit(), on a sharded model.
 
-Each fit() has checkpoints of the trainer's form, from which it continues.
+The mesh has the devices of all workers. Each fit() has checkpoints of the trainer's form, from which it continues.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import inspect
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -28,24 +27,24 @@ from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.cluster.strategy import listening
 from tfgpujob_trainer.contract.config import is_divided
+from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, Outcome, StoppedError
 from tfgpujob_trainer.contract.script import is_divided as names_distribution
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.distribution import automatic
 from tfgpujob_trainer.distribution.install import installed
-from tfgpujob_trainer.distribution.processes import agree, greatest
-from tfgpujob_trainer.distribution.report import describe
+from tfgpujob_trainer.distribution.processes import greatest
 from tfgpujob_trainer.distribution.steps import read_again
-from tfgpujob_trainer.own_loop.reporter import Reporter
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.numbers import one_number
-from tfgpujob_trainer.reporting.training_log import describe as described
 from tfgpujob_trainer.script.callbacks import listed, only_writes
 from tfgpujob_trainer.script.device_settings import device_settings
 from tfgpujob_trainer.script.divided_check import build, compare
-from tfgpujob_trainer.script.divided_checkpoints import DividedCheckpoints, Reached
+from tfgpujob_trainer.script.divided_checkpoints import DividedCheckpoints
+from tfgpujob_trainer.script.divided_module import arguments
+from tfgpujob_trainer.script.divided_progress import Followed
 from tfgpujob_trainer.script.held import Held
 from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import STRATEGIES, run_program, with_place
@@ -55,31 +54,38 @@ from tfgpujob_trainer.train.exports import model_file, replace_by
 from tfgpujob_trainer.train.session import Session
 
 
-def run_divided(path: Path, session: Session) -> Outcome:
-    """Run the script to its end; returns how it ended. A mesh replaces the session's strategy."""
+def run_divided(path: Path | None, module: Entrypoint | None, session: Session) -> Outcome:
+    """Run the script to its end, or train the module's model; returns how it ended. A mesh replaces the session's
+    strategy.
+    """
     settings, env, heartbeat, stop = session.job, session.env, session.heartbeat, session.stop
     divided, end = Divided(settings, env, heartbeat), JobEnd(has_peers=env.has_peers)
-    say(f"{path.name} runs as it is, with keras.distribution: fit(), evaluate() and predict() are Keras' own")
+    name = settings.entrypoint if path is None else path.name
+    say(f"{name} runs with keras.distribution: fit(), evaluate() and predict() are Keras' own")
     with ExitStack() as stack:
         with listening(env.name):
             stack.enter_context(installed(env.peers, env.position, lambda: stop.set))
         if is_divided(settings):
             for replacement in automatic.replacements(shard=settings.shard is not None):
                 stack.enter_context(replacement)
-        if settings.mesh is not None or (settings.shard is not None and not names_distribution(path)):
+        if settings.mesh is not None or (settings.shard is not None and not (path and names_distribution(path))):
             stack.enter_context(automatic.distributed(settings.mesh, settings.layout or {}))
         stop.listen()  # TensorFlow replaces the handler of SIGTERM when processes are connected
-        ended = run_program(path, settings, divided.replacements(path, JobScope(session.strategy), end), end)
+        if module is not None:
+            ended = divided.train(module)
+        else:
+            assert path is not None
+            ended = run_program(path, settings, divided.replacements(path, JobScope(session.strategy), end), end)
         if ended is not None:
             return ended
         if not divided.calls:
             raise ConfigError(
-                f"{path.name} has run, and called no fit(), evaluate() or predict() of a Keras model",
+                f"{name} has run, and called no fit(), evaluate() or predict() of a Keras model",
                 "call it when the script is run, or remove spec.trainer to run the script as your own program",
             )
         if divided.fits and env.is_chief:
             CompletionMark(Path(settings.output.directory)).write(to_json(settings), divided.summary)
-        done = f"done: {path.name} with {counted(divided.fits, 'fit()', 'calls of fit()')}"
+        done = f"done: {name} with {counted(divided.fits, 'fit()', 'calls of fit()')}"
         outcome = Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=divided.summary)
         if env.has_peers:  # the first that exits aborts the others, which have reported their end by then
             heartbeat.ended(outcome)
@@ -89,7 +95,7 @@ def run_divided(path: Path, session: Session) -> Outcome:
 
 
 class Divided:
-    """What fit(), evaluate() and predict() of the script do in addition to Keras' own."""
+    """What fit(), evaluate() and predict() do in addition to Keras' own."""
 
     def __init__(self, settings: TrainerConfig, env: Environment, heartbeat: Heartbeat) -> None:
         self._settings, self._env, self._heartbeat = settings, env, heartbeat
@@ -112,6 +118,18 @@ class Divided:
         for name in STRATEGIES:
             yield mock.patch.object(getattr(tf.distribute, name), "__init__", _refused_strategy(name))
         yield from device_settings()
+
+    def train(self, module: Entrypoint) -> Outcome | None:
+        """fit() with what the functions of a module return; how it ended if that was before the test split."""
+        model, given, test = arguments(self._settings, module, self._heartbeat)
+        try:
+            self._fit(keras.Model.fit, model, given)
+            if test is not None:
+                found = self._watched(keras.Model.evaluate, model, {"x": test, "return_dict": True})
+                self.summary["splits"]["test"] = {metric: one_number(value) for metric, value in found.items()}
+        except StoppedError as error:
+            return error.outcome()
+        return None
 
     def _watched(self, original: Callable[..., Any], model: keras.Model, given: dict[str, Any]) -> Any:
         """evaluate() or predict(), with a heartbeat at each batch."""
@@ -146,7 +164,7 @@ class Divided:
         if not reached.step and model not in self._compared:
             self._compared.add(model)
             say(compare(model, given))
-        followed = _Followed(checkpoints, self._heartbeat, reached, every_steps=self._settings.checkpoint.every_steps)
+        followed = Followed(checkpoints, self._heartbeat, reached, every_steps=self._settings.checkpoint.every_steps)
         read_again(reached.batches, reached.logs, lambda: _restore_metrics(model, reached.metrics))
         callbacks = [*_kept(given.get("callbacks"), is_first=self._env.is_chief), followed]
         try:
@@ -172,79 +190,6 @@ class Divided:
         }
         say(f"trained {counted(reached.step, 'step')}; model {self.summary['model']}")
         return history
-
-
-class _Followed(keras.callbacks.Callback):
-    """Progress, and checkpoints: at the end of each epoch, and every `every_steps`."""
-
-    def __init__(
-        self, checkpoints: DividedCheckpoints, heartbeat: Heartbeat, reached: Reached, *, every_steps: int | None
-    ) -> None:
-        super().__init__()
-        self._checkpoints, self._heartbeat, self._reached = checkpoints, heartbeat, reached
-        self._reporter, self.step = Reporter(heartbeat.run_status), reached.step - reached.batches
-        self._every_steps, self._first, self._described = every_steps, 0, False
-        self._saved = reached.step
-        self._batches, self._logs = 0, dict[str, float]()
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Keras may make several steps before it calls the other."""
-        self._first = batch
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Report the progress."""
-        if not self._described:
-            self._described = True
-            for line in describe(self.model):
-                say(line)
-        steps, epochs = self.params["steps"], self.params["epochs"]
-        self._batches = min(batch + 1, steps or batch + 1)
-        self.step += self._batches - self._first
-        self._logs = {name: float(value) for name, value in (logs or {}).items() if np.ndim(value) == 0}
-        numbers = dict(self._logs)
-        self._heartbeat.beat(phases.TRAINING, self.step)
-        self._reporter.report(
-            {
-                "step": self.step,
-                "steps": steps * epochs if steps else None,
-                "epoch": self._reached.epoch + 1,
-                "epochs": epochs,
-            },
-            numbers.pop("loss", None),
-            None,
-            numbers,
-        )
-        if self._every_steps and self.step - self._saved >= self._every_steps:
-            self.save()
-
-    def save(self) -> None:
-        """Save within an epoch. Not while it is validated: the metrics are then others'."""
-        if self.step > self._saved and self._batches:
-            values = [keras.ops.convert_to_numpy(variable).tolist() for variable in self.model.metrics_variables]
-            self._checkpoints.save(
-                replace(self._reached, step=self.step, batches=self._batches, logs=self._logs, metrics=values)
-            )
-            self._saved = self.step
-
-    def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-        """See save."""
-        self._batches = 0
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """A heartbeat."""
-        self._heartbeat.beat(phases.EVALUATING, self.step)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Save."""
-        agree(ends=True)
-        reached, self._batches = self._reached, 0
-        reached.step, reached.epoch, reached.batches = self.step, epoch + 1, 0
-        reached.logs, reached.metrics, self._saved = {}, [], self.step
-        reached.epochs.append(epoch)
-        for name, value in (logs or {}).items():
-            reached.history.setdefault(name, []).append(value)
-        say(f"epoch {epoch + 1}/{self.params['epochs']}: {described(logs or {})}")
-        self._checkpoints.save(reached)
 
 
 def _refused_strategy(name: str) -> Callable[..., Any]:

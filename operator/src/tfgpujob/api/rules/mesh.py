@@ -46,6 +46,11 @@ def _own_loop(job: Job) -> Iterator[Invalid]:
         ("checkpoint.everySeconds", trainer.checkpoint.every_seconds is not None),
         ("profile.steps", trainer.profile.steps is not None),
         ("output.store", trainer.output.store is not None),
+        ("best.monitor", trainer.best.monitor is not None),
+        ("evaluate.everySteps", trainer.evaluate.every_steps is not None),
+        ("steps", trainer.steps is not None),
+        ("initialWeights", trainer.initial_weights is not None),
+        ("placement", bool(trainer.placement)),
     )
     for field, wanted in refused:
         if wanted:
@@ -56,19 +61,9 @@ def _own_loop(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.replicaSpecs.evaluator", "isn't taken with mesh or shard", "remove it: fit() validates")
 
 
-_NONE = "(!has(self.mesh) && !has(self.shard))"
 RULES = (
     rule(
-        "trainer.mesh-script",
-        Refusal(
-            of=training_of,
-            breaks=lambda trainer: _is_divided(trainer) and not trainer.may_be_script,
-            at="spec.trainer",
-            field="mesh",
-            cel=f"{PREDICTS} || {_NONE} || self.entrypoint.endsWith('.py')",
-            problem="mesh or shard is set, and entrypoint is no script",
-            fix="name a file that calls fit() itself",
-        ),
+        "trainer.mesh-layout",
         Refusal(
             of=training_of,
             breaks=lambda trainer: trainer.layout is not None and trainer.mesh is None,
