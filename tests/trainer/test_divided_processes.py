@@ -37,10 +37,8 @@ def start(
     config = {"entrypoint": script.name, "seed": 5, "output": {"directory": str(launch.directory / "output")}}
     if workers == 1:
         return [launch.start(config, env={"TFGPU_STRATEGY": "Mirrored", **given, **env})]
-    # NAME__1 is not the first worker's.
-    last = {name.removesuffix("__1"): value for name, value in env.items()}
-    first = {name: value for name, value in env.items() if not name.endswith("__1")}
-    own = {i: {**given, **(last if i else first)} for i in range(workers)}
+    named = [(*name.split("__"), value) for name, value in env.items()]  # NAME__1 is the second worker's alone
+    own = {i: {**given, **{name: value for name, *of, value in named if of in ([], [str(i)])}} for i in range(workers)}
     return launch.start_workers(config, count=workers, env=own)
 
 
@@ -60,16 +58,17 @@ def test_a_mesh_of_several_workers_is_one_device(launch, plain, workers, gpus, m
 
 
 @pytest.mark.deep
-def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, plain):
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, plain, killed):
     tasks = start(launch, 2, 2, (2, 2))
     assert ended(tasks) == [0, 0], tasks[1].log
     undisturbed = weights(launch.directory)
     port = free_ports(1)[0]
     gang = {"TFGPU_RECOVERY": "InPlace", "TFGPU_RECOVERY_TOKEN": "t", "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{port}"}
     (launch.directory / "output").rename(launch.directory / "undisturbed")
-    tasks = start(launch, 2, 2, (2, 2), ENDS__1="kill", **gang)  # type: ignore[arg-type]
+    tasks = start(launch, 2, 2, (2, 2), **{f"ENDS__{killed}": "kill"}, **gang)  # type: ignore[arg-type]
     assert ended(tasks) == [0, 0], tasks[0].log + tasks[1].log
-    assert "started again in place, for the 1st time, after: the training process was ended by SIGKILL" in tasks[1].log
+    assert "in place, for the 1st time, after: the training process was ended by SIGKILL" in tasks[killed].log
     for task in tasks:
         assert "continues after epoch 2 of 4" in task.log
         same(task, launch.directory, plain)
