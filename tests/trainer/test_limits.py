@@ -12,11 +12,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from tests.trainer.cgroups import cgroup, memory_cgroup
 from tests.trainer.harness import Launcher, Task, launcher, until
 
 from tfgpujob_contract.limits import Limit, recognise
@@ -58,25 +58,6 @@ def start(launch: Launcher, use: str, *, when: str = "training", prefix: tuple[s
 def limit(task: Task, which: int, value: int) -> None:
     """Before it has begun: what it starts inherits it."""
     resource.prlimit(task.process.pid, which, (value, value))
-
-
-@contextmanager
-def cgroup(controller: str, file: str, value: int) -> Iterator[Path]:
-    """A cgroup of this controller with one limit. Skips where none can be made."""
-    parent = usage.cgroup(controller)[0]
-    directory = parent / f"tfgpu-test-{os.getpid()}"
-    try:
-        directory.mkdir()
-        (directory / file).write_text(str(value))
-    except OSError as error:
-        if directory.exists():
-            directory.rmdir()
-        pytest.skip(f"no cgroup of the controller {controller} can be made here: {error.strerror}")
-    try:
-        yield directory
-    finally:
-        until(lambda: not (directory / "cgroup.procs").read_text(), 20)
-        directory.rmdir()
 
 
 def can_mount() -> bool:
@@ -248,8 +229,7 @@ def test_memory_that_tensorflow_is_refused_is_no_crash(launch):
 
 @pytest.mark.deep
 def test_a_kill_at_the_memory_limit_is_known_under_both_versions_of_cgroups(launch):
-    file = "memory.limit_in_bytes" if (usage.CGROUPS / "memory").is_dir() else "memory.max"
-    with cgroup("memory", file, 2 << 30) as group:
+    with memory_cgroup(2 << 30) as group:
         task = start(launch, "memory")
         (group / "cgroup.procs").write_text(str(task.process.pid))
         assert_says(ended(task, 70, "OutOfMemory"), "killed by the kernel: the container's memory limit")

@@ -5,6 +5,7 @@ DTensor has computed wrongly without a word more than once: what tests have foun
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,11 +19,16 @@ from keras.distribution import distribution, set_distribution
 
 from tfgpujob_trainer.checkpoints.store import variables_to_save
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.distribution.processes import greatest
+from tfgpujob_trainer.machine.usage import memory_room
 from tfgpujob_trainer.model.optimizers import build_all
 from tfgpujob_trainer.script.call import BATCHED
 
 _STEPS = 3
 """The loss of the third shows two updates, and so what an optimizer keeps from one to the next."""
+_COPIES = 3
+"""The variables' values, those of the copy, and at most as much for its gradients."""
 _ROWS_OF_ANY = 8
 """The length of an axis that may have any."""
 _TOLERANCES = {"float64": 1e-8, "float32": 2e-3}
@@ -51,6 +57,10 @@ def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
     if rows is None or not model.built or model.optimizer is None:
         return "not compared with one device: fit() has rows that are made one by one, or the model no weights yet"
     build_all(model.optimizer, model.trainable_variables)
+    sizes = [math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in _variables(model)]
+    needed, room = _COPIES * sum(sizes), memory_room()
+    if greatest([int(room is not None and room < needed)])[0]:
+        return f"not compared with one device: the copy may need {counted(needed, 'byte')} of memory, more than is free"
     state, drawn = _state(model), random.getstate()
     try:
         try:
