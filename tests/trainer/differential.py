@@ -57,6 +57,7 @@ SAID = (
     "each replica clips the gradients of its own rows",
     "no metric counts it, so plain Keras shows 0",
     "reset_state() keeps it; here each epoch and evaluation begins at zero",
+    "its result() is a variable, so plain Keras shows",
     "begins at zero; Keras' first epoch adds to what was counted there before",
 )
 """What the log says of a program whose numbers depend on how many replicas there are."""

@@ -42,6 +42,12 @@ def kept_over_resets(model: keras.Model) -> list[str]:
     return [f"{path}: reset_state() keeps it; here each epoch and evaluation begins at zero" for path in kept]
 
 
+def variables_as_results(model: keras.Model) -> list[str]:
+    """Notes about metrics whose result() is a variable: Keras reads it once the validation has counted in it too."""
+    found = [name for name, value in model.get_metrics_result().items() if isinstance(value, keras.Variable)]
+    return [f"{name}: its result() is a variable, so plain Keras shows val_{name} in its place" for name in found]
+
+
 def check_shared_metrics(model: keras.Model, batch: Batch, y_pred: Any, strategy: str) -> list[str]:
     """What to say of metrics that make of a batch one number: each replica's counts alike.
 

@@ -61,6 +61,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
         *_executions(model),
         *built,
         *metrics.kept_over_resets(model),
+        *(metrics.variables_as_results(model) if fit.split("validation") is not None else []),
         *arranged,
         *draw_notes(model, name),
         *steps.notes,
