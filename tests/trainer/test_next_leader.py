@@ -107,6 +107,18 @@ def test_a_member_knows_which_leader_it_has_obeyed():
     assert refused(lead(term=1), leader=follower._hello["leader"])
 
 
+def test_a_pod_that_was_created_again_before_all_had_started_joins():
+    leader = lead()
+    first = follow(leader)
+    assert first._connection is not None
+    first._connection.shutdown(socket.SHUT_RDWR)
+    second = Follower("worker-1", ("127.0.0.1", leader.port), "secret", naming=Naming(), restart=0)
+    until(lambda: leader.command(0) == second.command(0) == Stop(0))
+    leader.ended(0, PEER)
+    second.ended(0, PEER)
+    until(lambda: leader.command(0) == second.command(0) == Start(1, None, 2, 1))
+
+
 def test_a_member_that_has_met_no_leader_ends_its_processes_and_joins_the_one_that_replaces_the_first():
     leader = lead(term=1)
     follower = Follower("worker-1", ("127.0.0.1", leader.port), "secret", naming=Naming(), restart=0)

@@ -126,8 +126,10 @@ class Leader(Listener):
     def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
         """Read a member's messages until it leaves."""
         joins = bool(hello.get("joins"))
-        if self._rounds.term and not joins:
-            # It waits in the pods' own round, which ended with the leader before. It ends its processes, and joins.
+        with self._lock:
+            late = not joins and self._rounds.is_late(member)
+        if late:
+            # It ends its processes, and joins.
             connection.sendall(messages.of_command(Stop(0)))
             return
         with self._lock:

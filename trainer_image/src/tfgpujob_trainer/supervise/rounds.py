@@ -141,6 +141,10 @@ class Rounds:
         self._lost = dict.fromkeys(self.members, now)
         return self.joined(self.leader, now, joins=True)
 
+    def is_late(self, member: str) -> bool:
+        """True if the pods' own round has gone without this pod: with another leader, or another pod in its place."""
+        return self.naming is not None and (self.term + self.round > 0 or member in self._here | self._lost.keys())
+
     def joined(self, member: str, now: float, *, joins: bool = False, brought: Brought = _NOTHING) -> Command | None:
         """A member has connected; the previous process of a restarted pod can't be part of this attempt's rounds.
 
