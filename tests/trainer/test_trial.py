@@ -227,6 +227,11 @@ def test_random_numbers_for_rows_are_no_coupling():
     assert not np.array_equal(noise(rows, training=True), noise(rows, training=True))
 
 
+def test_rounding_in_a_layer_of_fewer_digits_is_none_of_the_rows():
+    found = run(lambda: net(keras.layers.Dense(4, dtype="float32")))
+    assert not [note for note in found.built.steps.notes if "couples" in note]
+
+
 def test_gradients_of_float16_are_not_compared():
     whole, of_halves = np.array([[1.0, 1.0], [0.5, 1.0]]), np.array([[0.0, 1.0], [0.5, 1.0]])
     assert [unlike(whole, of_halves, name) for name in ("float32", "float16")] == [[0], []]

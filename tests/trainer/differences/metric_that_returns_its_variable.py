@@ -23,6 +23,7 @@ class Total(keras.metrics.Metric):
     def result(self):
         return self.total
 
+
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
 model.compile("adam", "mse", metrics=[Total()])
 history = model.fit(x, y, batch_size=6, validation_data=(x[:9], y[:9]), epochs=2, shuffle=False, verbose=0)

@@ -242,6 +242,12 @@ def grouped(parts: list[Part]) -> dict[str, tuple[Any, Any]]:
     return groups
 
 
+def total_loss(groups: Iterable[tuple[Any, Any]]) -> Any:
+    """The loss, of all groups. A normaliser may be None: its numerator counts as it is."""
+    parts = [n if d is None else _divide(n, d) for n, d in groups]
+    return tf.add_n([tf.cast(part, keras.config.floatx()) for part in parts])
+
+
 def numbers_of(groups: Iterable[tuple[Any, Any]]) -> list[Any]:
     """Numerators and normalisers in a row, without those that are None."""
     return [number for group in groups for number in group if number is not None]

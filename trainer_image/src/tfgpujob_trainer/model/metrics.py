@@ -42,9 +42,19 @@ def kept_over_resets(model: keras.Model) -> list[str]:
     return [f"{path}: reset_state() keeps it; here each epoch and evaluation begins at zero" for path in kept]
 
 
+def by_name(logs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each value by its name: a metric that has several, such as all that compile() is given, is a dict of them."""
+    for name, value in logs.items():
+        if isinstance(value, Mapping):
+            yield from by_name(value)
+        else:
+            yield name, value
+
+
 def variables_as_results(model: keras.Model) -> list[str]:
     """Notes about metrics whose result() is a variable: Keras reads it once the validation has counted in it too."""
-    found = [name for name, value in model.get_metrics_result().items() if isinstance(value, keras.Variable)]
+    named = by_name(model.get_metrics_result())
+    found = [name for name, value in named if isinstance(value, keras.Variable)]
     return [f"{name}: its result() is a variable, so plain Keras shows val_{name} in its place" for name in found]
 
 

@@ -20,7 +20,7 @@ from tfgpujob_contract.strategies import Strategy
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch, unpack
 from tfgpujob_trainer.model.class_weights import weigher
-from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, mean_loss, numbers_of
+from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, mean_loss, numbers_of, total_loss
 from tfgpujob_trainer.model.metrics import metric_variables, results
 from tfgpujob_trainer.model.moving_statistics import is_of_author
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
@@ -110,7 +110,7 @@ class ServerSteps:
         with tf.GradientTape() as tape:
             y_pred = self._model(batch[0], training=True)
             groups = list(grouped(self._loss(batch, y_pred, training=True)).values())
-            loss = tf.add_n([n if d is None else tf.math.divide_no_nan(n, tf.cast(d, n.dtype)) for n, d in groups])
+            loss = total_loss(groups)
             if self._loss.regularised:
                 loss += tf.cast(self._loss.regularisation(), loss.dtype)
             loss = self._takeover.optimizer.scale_loss(loss)

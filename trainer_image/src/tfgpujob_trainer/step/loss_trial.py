@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.model.batch import Batch, unpack
-from tfgpujob_trainer.model.loss import LossParts, grouped
+from tfgpujob_trainer.model.loss import LossParts, grouped, total_loss
 from tfgpujob_trainer.step.allreduce import AllReduce
 from tfgpujob_trainer.step.trial import Numbers, Seen, Trial, near, projected, unlike
 
@@ -45,7 +45,7 @@ class LossTrial(Trial):
 
     def sums(self, found: Sequence[Seen]) -> list[str]:
         """Find out which numbers are sums over rows, and not means; returns log lines about those that were unknown."""
-        known, dtype = self._loss.sums[self.training], self._model.compute_dtype
+        known, dtype = self._loss.sums[self.training], self.precision(self._model.compute_dtype)
         for name, kinds in self._kinds.items():
             fitting = [kind for kind in kinds if all(_follows(name, kind, seen, dtype) for seen in found)]
             self._kinds[name] = fitting
@@ -55,7 +55,7 @@ class LossTrial(Trial):
 
     def coupled(self, found: Sequence[Seen]) -> str:
         """In what the rows of a batch are more than their halves together, if that is not said yet."""
-        dtype = self._model.compute_dtype
+        dtype = self.precision(self._model.compute_dtype)
         for seen in [] if self._said else found:
             names = [name for name in seen.whole if name != _GRADIENT]
             factors = {name: (self._kinds.get(name, [_SUM]) or [_MEAN])[0] for name in names}
@@ -78,8 +78,7 @@ class LossTrial(Trial):
             parts = self._loss(batch, y_pred, training=self.training)
             numbers = {part.name: part.value for part in parts if part.name is not None}
             sums = grouped([part for part in parts if part.name is None])
-            parts_of_loss = [*numbers.values(), *(_quotient(*pair) for pair in sums.values())]
-            total = tf.add_n([tf.cast(part, keras.config.floatx()) for part in parts_of_loss])
+            total = total_loss([*((number, None) for number in numbers.values()), *sums.values()])
         self._kinds = self._kinds or {name: [_MEAN, _SUM] for name in numbers}
         targets = {**numbers, **{name: numerator for name, (numerator, _) in sums.items()}}
         found = {**targets, **{_count(name): count for name, (_, count) in sums.items() if count is not None}}
@@ -121,7 +120,3 @@ def _count(name: str) -> str:
 
 def _of(name: str) -> str:
     return f"{_GRADIENT} of {name}"
-
-
-def _quotient(numerator: Any, count: Any) -> Any:
-    return numerator if count is None else tf.math.divide_no_nan(numerator, tf.cast(count, numerator.dtype))

@@ -229,7 +229,7 @@ class OwnSteps:
             self._lookups.note(self._looked_up, found[0].whole[_LOOKUPS], found[0].halves[0][_LOOKUPS])
         for name in [name for name in found[0].whole if name != _LOOKUPS]:
             known = self._kinds.get((step, name), _KINDS)
-            fitting = [kind for kind in known if all(self._is(kind, name, seen) for seen in found)]
+            fitting = [kind for kind in known if all(self._is(kind, name, seen, trial) for seen in found)]
             self._kinds[step, name] = fitting
         if not trains:
             return []
@@ -258,10 +258,10 @@ class OwnSteps:
         self._said = said
         return [*notes, *said]
 
-    def _is(self, kind: float, name: str, seen: Seen) -> bool:
+    def _is(self, kind: float, name: str, seen: Seen, trial: Trial) -> bool:
         """Whether a number, or the gradients of a use of an optimizer, are of a kind."""
         whole, of_halves = seen.whole[name], kind * (seen.halves[0][name] + seen.halves[1][name])
-        dtype = self._model.compute_dtype
+        dtype = trial.precision(self._model.compute_dtype)
         return not unlike(whole, of_halves, dtype) if name.startswith(_use("")) else near(whole, of_halves, dtype)
 
     def _is_mean(self, variable: Any, found: Sequence[State], odd: list[str]) -> bool:
@@ -288,7 +288,7 @@ class OwnSteps:
         assert self._tried is not None
         self._tried.pop(replica, None)
         self._graph = tf.compat.v1.get_default_graph()
-        given = dict(_by_name(self._step(step)(self._as_given(part)) or {}))
+        given = dict(metrics.by_name(self._step(step)(self._as_given(part)) or {}))
         self._returned = {*given}
         self._numbers = {name for name, value in given.items() if id(value) not in self._results}
         if self._branches and self._strategy.num_replicas_in_sync > 1:
@@ -314,7 +314,7 @@ class OwnSteps:
         self._rows[replica], self._uses[replica] = rows, 0
         before, states_before = self.metric_states.begin_step(), self._states.before()
         given = self._step(step)(self._as_given(batch)) or {}
-        logs = dict(_by_name(given))
+        logs = dict(metrics.by_name(given))
         self._names[step] = {name: self._results.get(id(value), name) for name, value in logs.items()}
         count = tf.cast(rows, keras.config.floatx())
         sums = [self._is_sum(step, name) for name in logs]
@@ -322,7 +322,7 @@ class OwnSteps:
         groups = [(tf.cast(v, count.dtype) * factor, count) for v, factor in zip(logs.values(), factors, strict=True)]
         # What compile() is given may be NaN, as a score without rows; a loss is among the others.
         compiled = getattr(self._model._compile_metrics, "name", None)  # noqa: SLF001
-        numbers = _by_name({name: value for name, value in given.items() if name != compiled})
+        numbers = metrics.by_name({name: value for name, value in given.items() if name != compiled})
         finite = [tf.reduce_all(tf.math.is_finite(tf.cast(value, count.dtype))) for _, value in numbers]
         counted = self.metric_states.of_step()
         means = self._means.get(step, [False] * len(counted))
@@ -466,15 +466,6 @@ class OwnSteps:
         finally:
             self._tried = None
             del keras.optimizers.Optimizer.apply
-
-
-def _by_name(logs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each value by its name: a metric that has several, such as all that compile() is given, is a dict of them."""
-    for name, value in logs.items():
-        if isinstance(value, Mapping):
-            yield from _by_name(value)
-        else:
-            yield name, value
 
 
 def _use(number: Any) -> str:

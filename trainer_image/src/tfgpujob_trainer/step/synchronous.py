@@ -19,7 +19,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch, batch_spec, unpack
 from tfgpujob_trainer.model.class_weights import weigher
-from tfgpujob_trainer.model.loss import LossParts, LossSums, add_step, grouped, mean_loss
+from tfgpujob_trainer.model.loss import LossParts, LossSums, add_step, grouped, mean_loss, total_loss
 from tfgpujob_trainer.model.metrics import (
     MetricStates,
     check_shared_metrics,
@@ -68,6 +68,9 @@ class SynchronousSteps:
     ) -> None:
         self._strategy, self._model, self._takeover = strategy, model, takeover
         self._weigh = weigher(class_weights or {})
+        self._alone = strategy.num_replicas_in_sync == takeover.accumulate == 1
+        """Whether these rows are the whole batch. Then their loss itself is differentiated, as by Keras, and not its
+        parts: a tf.custom_gradient may make something else of each."""
         replicas = len(strategy.extended.worker_devices)
         self._all_reduce = AllReduce(strategy, half=half)
         self._loss, self._lookups = LossParts(model), Lookups()
@@ -290,7 +293,9 @@ class SynchronousSteps:
         return [(self._loss.regularisation(), None)] if self._loss.regularised else []
 
     def _sums(self, packed: Any, weight: Any = None) -> tuple[list[Any], list[Any]]:
-        """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients."""
+        """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients; the loss's if
+        `_alone`.
+        """
         batch = self._weigh(unpack(packed))
         scale, unscale = self._scaling(batch)
         groups, gradients, y_pred = self._differentiate(batch, scale, weight, training=True)
@@ -310,7 +315,8 @@ class SynchronousSteps:
             y_pred = self._model(batch[0], training=training)
             parts = grouped(self._loss(batch, y_pred, training=training)).values()
             groups = stand_in.weighted(list(parts), weight)
-            targets = [n if scale is None else n * tf.cast(scale, n.dtype) for n, _ in groups]
+            targets = [total_loss(groups)] if self._alone and training else [n for n, _ in groups]
+            targets = targets if scale is None else [n * tf.cast(scale, n.dtype) for n in targets]
         return groups, [shaped(tape.gradient(target, variables), variables) for target in targets], y_pred
 
     def _scaling(self, batch: Batch) -> tuple[Any, Any]:
@@ -321,6 +327,8 @@ class SynchronousSteps:
         if self._takeover.loss_scale is None:
             return None, None
         dtype = keras.config.floatx()
+        if self._alone:
+            return self._takeover.loss_scale.value, None
         rows = tf.maximum(tf.cast(tf.shape(tf.nest.flatten(batch[0])[0])[0], dtype), 1)
         return tf.cast(self._takeover.loss_scale.value, dtype) / rows, rows
 
@@ -418,6 +426,8 @@ class SynchronousSteps:
 
     def _combine(self, gradients: list[list[Any]], groups: list[Any]) -> list[Any]:
         """The gradient of the global loss from the sums over all replicas."""
+        if self._alone:
+            return gradients[0]
         total: list[Any] = [None] * len(gradients[0])
         for of_group, (_, normaliser) in zip(gradients, groups, strict=True):
             for i, gradient in enumerate(of_group):

@@ -113,6 +113,7 @@ class Trial:
         """Variables that the step reads or changes: each replica's own, where they have one."""
         self.changed = _changed(traces)
         """`id`s of those that it may change; of the whole variable, where replicas have a part each."""
+        self._rounds = any(_rounds(trace.graph) for trace in traces)
         self.draws = draws.for_rows
         """Whether it draws random numbers for rows: those of replicas differ from those of one device."""
         self._watched: list[tf.Variable] = []
@@ -138,6 +139,12 @@ class Trial:
         finally:
             self._begin(before)
         return found
+
+    def precision(self, dtype: str) -> str:
+        """The type by whose rounding results may differ in a model that computes in `dtype`: float32 for one in float64
+        of which a part computes in float32, as CTC does.
+        """
+        return "float32" if self._rounds and dtype == "float64" else dtype
 
     def watch(self, known: set[int]) -> None:
         """Remember the values of other variables that the step reads, such as the weight of a loss."""
@@ -212,6 +219,12 @@ class Trial:
         return [
             _moved(value, seed) if value.dtype.is_floating else value for value, seed in zip(values, seeds, strict=True)
         ]
+
+
+def _rounds(graph: tf.Graph) -> bool:
+    """Whether float64 numbers become smaller ones in it."""
+    casts = (operation for operation in graph.get_operations() if operation.type == "Cast")
+    return any(c.get_attr("SrcT") == tf.float64 and c.get_attr("DstT").is_floating for c in casts)
 
 
 def near(a: Any, b: Any, dtype: str) -> bool:
