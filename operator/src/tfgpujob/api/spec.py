@@ -225,6 +225,11 @@ class JobSpec(Model):
         """Whether the rest of the job makes progress while replicas of these roles restart."""
         return self.predicts or all(role in self.traits.runs_on_without for role in roles)
 
+    def most_pods(self, role: Role, replica: ReplicaSpec) -> int:
+        """How many pods a role may have at once."""
+        spares = (self.run_policy.spares or 0) if role is Role.WORKER else 0
+        return max(replica.replicas, replica.max_replicas or 0) + spares
+
     @property
     def elastic(self) -> bool:
         """True if the number of workers may change while the job runs."""

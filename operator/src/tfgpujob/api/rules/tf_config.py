@@ -25,8 +25,7 @@ def _size(job: Job) -> Iterator[Invalid]:
     for role, replica in spec.replica_specs.items():
         if role is Role.EVALUATOR:
             continue
-        spares = (spec.run_policy.spares or 0) if role is Role.WORKER else 0
-        pods, each = max(replica.replicas, replica.max_replicas or 0) + spares, processes(spec, role, replica)
+        pods, each = spec.most_pods(role, replica), processes(spec, role, replica)
         longest = f'"{host(job.name, role, pods, job.namespace)}:{PORT + each}",'
         size += pods * each * len(longest)
     if size > MOST_BYTES:
