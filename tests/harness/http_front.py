@@ -38,7 +38,6 @@ class Front:
         self._open: dict[int, web.Request] = {}
         self.refuse: Callable[[str, str], ApiError | None] = lambda _method, _path: None
         """What is refused, by method and path; code 0 hangs up."""
-        self._time_limits = 0
         self._changed = asyncio.Condition()
         server.observers.append(lambda _: self.wake())
 
@@ -148,8 +147,7 @@ class Front:
         stream = web.StreamResponse()
         await stream.prepare(request)
         revision = int(request.query["resourceVersion"])
-        began = self._time_limits
-        while began == self._time_limits:
+        while True:
             try:
                 changes: list[Change] = self.server.history.since(revision, row.kind, namespace or None)
             except ApiError as old:
@@ -161,7 +159,7 @@ class Front:
                 if event := change.as_seen(partial(_selected, request)):
                     await stream.write(self._text({"type": event, "object": change.object}) + b"\n")
             async with self._changed:
-                if began == self._time_limits and not self._has_news(row.kind, namespace, revision):
+                if not self._has_news(row.kind, namespace, revision):
                     await self._changed.wait()
         return stream
 
@@ -171,11 +169,6 @@ class Front:
             return bool(self.server.history.since(revision, kind, namespace or None))
         except ApiError:
             return True
-
-    def end_watches(self) -> None:
-        """They have come to their time limit."""
-        self._time_limits += 1
-        self.wake()
 
     async def _log(self, request: web.Request, pod: Object) -> web.StreamResponse:
         metadata = pod["metadata"]
