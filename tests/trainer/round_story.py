@@ -7,8 +7,11 @@ import io
 import json
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
 
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import transfer
@@ -25,6 +28,7 @@ from tfgpujob_trainer.supervise.commands import (
     Start,
     Stop,
 )
+from tfgpujob_trainer.supervise.leader import Leader
 from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, SILENT_SECONDS, Rounds
 
 NOTICES_SECONDS = 10.0
@@ -65,6 +69,10 @@ class Pod:
     """Its leader is gone: it ends its processes, and looks for the next one."""
     starts: bool = False
     """Its processes of round 0 are still to begin."""
+    restart: int = 0
+    """How often a pod of its name was replaced before."""
+    obeyed: int = 0
+    """How often the leader's pod was replaced whose round it was in last."""
     strange: bool = False
     """No leader has heard of it yet, and its processes have met no others."""
 
@@ -93,7 +101,8 @@ class Gang:
     copied: dict[str, State] = field(default_factory=dict)
     """The last whole copy of each member in this round."""
     known: set[State] = field(default_factory=lambda: {b""})
-    left_behind: set[State] = field(default_factory=set)
+    left_behind: dict[State, list[Pod]] = field(default_factory=dict)
+    """With the members of the round that has left it behind: without these, a leader can't know."""
     just_left: set[State] = field(default_factory=set)
     """Those among them that a round has left behind that has done no step."""
     left_in: int = 0
@@ -136,10 +145,16 @@ class Gang:
     """How often a member's node is drained."""
     shared: bool = True
     """Whether what the leader saves outlives its pod."""
+    away: float | None = None
+    """How often a leader is lost that leads some without others, which come back later. Meanwhile copies are rare."""
     mortal: bool = False
     """Whether the leader's pod may be lost."""
     calm: bool = False
     """No more failures and requests."""
+    made: Counter[str] = field(default_factory=Counter)
+    """Pods in the place of others, by name."""
+    known_to: dict[str, int] = field(default_factory=dict)
+    """What the leader knows of these."""
     asked: int = 0
     """The number of workers that was requested last; 0: none."""
 
@@ -210,6 +225,7 @@ class Gang:
     def obey(self, pod: Pod) -> None:
         """What its launcher does when it looks what was told."""
         if pod.unheard is not None:
+            self.heal(pod)
             return
         if pod.alone or pod.strange:
             (self.come_back if pod.alone else self.come)(pod)
@@ -251,13 +267,22 @@ class Gang:
         rounds = {pod.round for pod in others} | {command.round for command in told if isinstance(command, Start)}
         if self.left_in not in rounds:
             # Whoever knew of that round is gone.
-            self.left_behind -= self.just_left
+            self.left_behind = {one: pods for one, pods in self.left_behind.items() if one not in self.just_left}
         self.inbox += [(pod, None) for pod in others]
         self.connected, self.available, self.outbox, self.sent = {}, set(), [], []
         for pod in self.pods.values():
-            pod.unheard = None if pod.unheard is None else min(pod.unheard, self.now)
+            pod.unheard = None if pod.unheard is None else min(pod.unheard, self.now - 0.1)
         if not self.shared:
             self.saved = b""
+
+    def heal(self, pod: Pod) -> None:
+        """Once it has noticed that it is cut off, and has ended its processes, it may be heard again."""
+        since = self.now if pod.unheard is None or pod.runs else pod.unheard
+        noticed = self.now - since > NOTICES_SECONDS and (self.away is None or self.bereaved_at > since)
+        if noticed and self.rounds.naming is not None and not pod.told_to_stop and self.chance.randrange(2):
+            self.inbox = [told for told in self.inbox if told[0] is not pod]
+            pod.hangs = pod.drains = False
+            pod.unheard, pod.alone = None, not isinstance(pod.told.last, GiveUp | Leave)
 
     def come(self, pod: Pod) -> None:
         """What a member does that no leader has heard of: start its processes, and find the leader."""
@@ -276,15 +301,32 @@ class Gang:
         elif pod.runs:
             self.end(pod, PEER)
         elif self.is_led and pod.name in self.pods:
+            earlier = self.is_known(pod, to=self.rounds.term - 1, known_to={})
+            assert not (earlier and pod.obeyed == self.rounds.term), "a leader that was replaced is obeyed"
             newest = pod.memory.newest()
             brought = Brought(pod.round, None if newest is None else newest.step, pod.since)
             pod.alone, pod.told = False, MemberState(pod.name, NAMING, joins=True)
             self.outbox.append((pod, "back", 0, brought))
 
+    def is_known(self, pod: Pod, *, to: int, known_to: dict[str, int]) -> bool:
+        """What a leader that was replaced so often says to this pod, which has obeyed another meanwhile."""
+        rounds = SimpleNamespace(term=to)
+        leader: Any = SimpleNamespace(
+            _naming=NAMING, _lock=contextlib.nullcontext(), _rounds=rounds, _restarts=known_to
+        )
+        return Leader.knows(leader, pod.name, {"joins": True, "restart": pod.restart, "leader": pod.obeyed})
+
+    def create(self, name: str, told: MemberState) -> Pod:
+        """A pod in the place of another, or beside the others; if there was one of its name, that is known no more."""
+        self.made[name] += 1
+        self.pods[name] = pod = Pod(name, told, -1, runs=False, restart=self.made[name])
+        return pod
+
     def succeed(self, name: str) -> None:
         """A pod is created in the place of the leader's."""
         self.led += 1
-        self.pods[name] = pod = Pod(name, MemberState(name, NAMING), -1, runs=False)
+        pod = self.create(name, MemberState(name, NAMING))
+        self.known_to = {}
         before = self.rounds
         # As the operator knows it: the end of a resize may be unknown to it.
         workers = self.chance.choice([before.workers, max(before.workers, before.wanted)])
@@ -307,11 +349,11 @@ class Gang:
         state = b"" if copy is None else self.leader.memory.read(copy, 0, copy.size)
         state = max(state, self.saved, key=len)
         assert state in self.known, "a state that nobody had"
-        assert state not in self.left_behind, "a state that was left behind"
+        assert not {*self.left_behind.get(state, ())} & {*self.connected.values()}, "a state that was left behind"
         held = [len(copied) for name, copied in self.copied.items() if name in self.rounds.members]
         assert self.unsent or len(state) >= max(held, default=0), "a step that somebody holds is done again"
-        self.just_left = {one for one in self.known if not state.startswith(one)} - self.left_behind
-        self.left_behind |= self.just_left
+        self.just_left = {one for one in self.known if not state.startswith(one)} - self.left_behind.keys()
+        self.left_behind |= dict.fromkeys(self.just_left, self.members)
         self.left_in = self.rounds.round
         for pod in self.members:
             pod.state = state
@@ -343,7 +385,7 @@ class Gang:
                 with contextlib.suppress(KilledError):
                     pod.memory.write(len(state), self.torn(state))
                 self.end(pod, KILLED)
-            case 1 | 2 | 3 | 4 | 5:
+            case 1 | 2 | 3 | 4 | 5 if self.away is None or not self.rounds.without or self.chance.randrange(8) == 0:
                 pod.memory.write(len(state), [state])
                 self.copied[pod.name] = state
             case 6 if pod.name == self.rounds.leader:
@@ -437,6 +479,7 @@ class Gang:
             self.available.add(pod.name)
             self.departed.discard(pod.name)
             self.missed.pop(pod.name, None)
+            self.check_fence(pod)
             last = self.rounds_told
             self.bereft |= pod.name in self.rounds.members
             self.connected.pop(pod.name, None)
@@ -465,6 +508,13 @@ class Gang:
                 self.departed.add(pod.name)
             self.tell(self.rounds.ended(pod.name, round_, end, self.now), why="saved" if end.saved else "")
 
+    def check_fence(self, pod: Pod) -> None:
+        """The leader takes in this pod, and from then on none that it has replaced."""
+        assert self.is_known(pod, to=self.rounds.term, known_to=self.known_to), "a pod that is there is refused"
+        before = replace(pod, restart=pod.restart - 1)
+        again = pod.restart and self.is_known(before, to=self.rounds.term, known_to=self.known_to)
+        assert not again, "a pod that was replaced takes part"
+
     def welcome(self, pod: Pod) -> None:
         """A member of the pods' own round comes; with a leader that has replaced another it ends that, and joins."""
         if self.rounds.term:
@@ -492,6 +542,8 @@ class Gang:
             self.notice(pod)
             return
         pod.told.take(command)
+        if isinstance(command, Start) and pod.told.last is command:
+            pod.obeyed = command.leader
         if isinstance(command, Send) and command.member == pod.name and self.connected.get(pod.name) is pod:
             told = io.BytesIO()
             transfer.send({}, command.step, pod.memory, told.write)
@@ -515,7 +567,8 @@ class Gang:
             return
         stopped = [pod for pod in self.pods.values() if pod.told_to_stop and (pod.hangs or not pod.runs)]
         # What is on a lost node stays for long.
-        unheard = [p for p in self.pods.values() if p.unheard is not None and (self.calm or not self.full)]
+        patient = not self.calm and (self.full or self.away is not None or self.chance.randrange(8) > 0)
+        unheard = [p for p in self.pods.values() if p.unheard is not None and not patient]
         for pod in [*stopped, *unheard]:
             self.lose(pod)
             return
@@ -524,7 +577,7 @@ class Gang:
             if self.full and not self.calm:
                 break
             gone = next((told[0] for told in reversed(self.outbox) if told[0].name == name), None)
-            self.pods[name] = pod = Pod(name, MemberState(name, NAMING, joins=True), -1, runs=False)
+            pod = self.create(name, MemberState(name, NAMING, joins=True))
             # That the one before is gone may be heard later.
             late = [told for told in self.outbox if told[:2] == (gone, "left") and self.chance.randrange(2)]
             self.outbox = [told for told in self.outbox if told not in late] + [(pod, "joined", 0, None), *late]
@@ -542,7 +595,8 @@ class Gang:
         """What happens to pods."""
         waiting = [pod for pod in self.pods.values() if not pod.told.takes_part]
         begins = any(isinstance(command, Start) for _, command in self.inbox)
-        if self.mortal and not self.calm and begins and self.chance.randrange(2):
+        forsaken = self.away if self.away is not None and self.rounds.without else 0.0
+        if self.mortal and not self.calm and self.chance.random() < (0.5 if begins else forsaken):
             self.lose(self.leader)
         elif waiting and not self.calm and self.chance.randrange(3) == 0:
             self.lose(self.chance.choice(waiting))
@@ -550,7 +604,7 @@ class Gang:
             pod = self.chance.choice(self.members if self.mortal else self.members[1:])
             if self.chance.random() < self.drained and pod.runs and pod.unheard is None:
                 pod.told_to_stop = pod.drains = True
-            elif self.chance.randrange(30) == 0 and self.trouble and pod.unheard is None:
+            elif self.chance.randrange(30 if self.away is None else 5) == 0 and self.trouble and pod.unheard is None:
                 heard = self.connected.get(pod.name) is pod and pod.name != self.rounds.leader
                 self.chance.choice([self.lose, self.cut_off if heard else self.lose])(pod)
 

@@ -16,6 +16,7 @@ from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import rounds as rounds_module
 from tfgpujob_trainer.supervise import transfer
 from tfgpujob_trainer.supervise.commands import Brought, Command, Drain, End, MemberState, Send, Start, Stop
+from tfgpujob_trainer.supervise.leader import Leader
 from tfgpujob_trainer.supervise.rounds import Rounds
 
 STORIES = 400
@@ -24,6 +25,8 @@ MORTAL = range(2000, 2300)
 """Stories in which the leader's pod is lost, too."""
 STARTING = range(3000, 3150)
 """The same, from before the pods have come for the first time."""
+AWAY = range(4100, 4250)
+"""Some train on without others that can't be heard, and that come back with their copies, often to another leader."""
 
 
 def play(seed: int) -> Gang:
@@ -32,22 +35,17 @@ def play(seed: int) -> Gang:
     budget = chance.randrange(10)
     names = NAMING.of(1 + chance.randrange(4))
     spares = 1 + seed % 2 if seed in WITH_SPARES or (seed in MORTAL and seed % 8 == 0) else 0
-    mortal, starts = seed in {*MORTAL, *STARTING}, seed in STARTING
-    resizable = chance.randrange(3) > 0 or spares > 0 or mortal
+    starts, away = seed in STARTING, seed in AWAY
+    resizable = chance.randrange(3) > 0 or spares > 0 or _is_mortal(seed)
     least = chance.choice([None, 1, 1, 2]) if not spares else len(names)
+    if away:
+        names, least = NAMING.of(3), 1
     rounds = Rounds(names, budget, NAMING, len(names) + spares, least, spares)
     if not resizable:
         rounds = Rounds(names, budget)
     pods = {name: Pod(name, MemberState(name, NAMING if resizable else None), 0, runs=True) for name in names}
     story = Gang(rounds, chance, pods, last=Start(0, None, len(names) if resizable else None))
-    story.trouble = chance.choice([0.0, 0.01, 0.03, 0.2])
-    story.resized, story.drained = chance.choice([(0.2, 0.0), (0.2, 0.5), (0.02, 1.0)])
-    if spares:
-        story.drained = 0.5
-    if chance.randrange(4) == 0:
-        # Who waits for a pod that does not come can't train on without another one.
-        story.full, story.resized = True, 0.0
-    story.mortal, story.shared = mortal, seed % 2 == 0
+    _shape(story, seed)
     every = {id(pod): pod for pod in pods.values()}
     come = names[: 1 if starts else None]
     for name in names[len(come) :]:
@@ -69,12 +67,31 @@ def play(seed: int) -> Gang:
     return story
 
 
+def _shape(story: Gang, seed: int) -> None:
+    """What happens in it, and how often."""
+    chance = story.chance
+    story.trouble = chance.choice([0.0, 0.01, 0.03, 0.2])
+    story.resized, story.drained = chance.choice([(0.2, 0.0), (0.2, 0.5), (0.02, 1.0)])
+    if story.rounds.spares:
+        story.drained = 0.5
+    if chance.randrange(4) == 0:
+        # Who waits for a pod that does not come can't train on without another one.
+        story.full, story.resized = True, 0.0
+    story.mortal, story.shared = _is_mortal(seed), seed % 2 == 0
+    if seed in AWAY:
+        story.trouble, story.resized, story.drained, story.full, story.away = 0.01, 0.0, 0.0, False, 0.6
+
+
+def _is_mortal(seed: int) -> bool:
+    return any(seed in seeds for seeds in (MORTAL, STARTING, AWAY))
+
+
 def play_all() -> None:
-    for seed in (*range(STORIES), *WITH_SPARES, *MORTAL, *STARTING):
+    for seed in (*range(STORIES), *WITH_SPARES, *MORTAL, *STARTING, *AWAY):
         play(seed)
 
 
-@pytest.mark.parametrize("seed", [*range(STORIES), *WITH_SPARES, *MORTAL, *STARTING])
+@pytest.mark.parametrize("seed", [*range(STORIES), *WITH_SPARES, *MORTAL, *STARTING, *AWAY])
 def test_whatever_happens_the_promises_of_a_gang_hold(seed):
     """No two rounds at once, none beyond the budget, no step that is held is done again, and resizes come about."""
     play(seed)
@@ -275,6 +292,19 @@ def _without_the_leader(self: Rounds, right: Any = Rounds._following) -> Any:
     return right(self)
 
 
+def _whatever_its_round(_self: Brought, other: Brought) -> bool:
+    return other.step is not None
+
+
+def _whichever_it_obeyed(self: Leader, member: str, hello: Any, right: Any = Leader.knows) -> bool:
+    return right(self, member, {**hello, "leader": 0})
+
+
+def _whichever_is_there(self: Leader, member: str, hello: Any, right: Any = Leader.knows) -> bool:
+    self._restarts.clear()
+    return right(self, member, hello)
+
+
 @pytest.mark.parametrize(
     ("where", "name", "bug", "broken"),
     [
@@ -300,7 +330,7 @@ def _without_the_leader(self: Rounds, right: Any = Rounds._following) -> Any:
         (Rounds, "_next", _without_the_lost, "a round of a worker that has not come|two rounds at once"),
         (Rounds, "_lose", _before_the_others_have_ended, "two rounds at once"),
         (Rounds, "_lose", _nobody_is_told, "what was asked for never comes about"),
-        (Rounds, "_following", _whoever_is_lost, "two rounds at once|a round of a worker that has not come"),
+        (Rounds, "_following", _whoever_is_lost, "two rounds at once|a worker that has not come"),
         (rounds_module, "SILENT_SECONDS", 5.0, "two rounds at once"),
         (rounds_module, "SILENT_SECONDS", math.inf, "nobody trains on"),
         (Rounds, "_following", _however_few, "too few workers train on"),
@@ -313,6 +343,9 @@ def _without_the_leader(self: Rounds, right: Any = Rounds._following) -> Any:
         (Rounds, "_take_in", _nothing_is_brought, "a step that somebody holds is done again|never comes about"),
         (Rounds, "_next", _numbers_start_again, "what was asked for never comes about"),
         (Rounds, "_following", _without_the_leader, "a round of a worker that has not come"),
+        (Brought, "accepts", _whatever_its_round, "a state that was left behind"),
+        (Leader, "knows", _whichever_it_obeyed, "a leader that was replaced is obeyed"),
+        (Leader, "knows", _whichever_is_there, "a pod that was replaced takes part"),
     ],
 )
 def test_the_stories_find_a_planted_bug(monkeypatch, where, name, bug, broken):
