@@ -108,7 +108,7 @@ def find(settings: TrainerConfig, env: Environment) -> Path | None:
     if path is not None and kind_of(path) is not Kind.MODULE:
         _check(settings)
         if env.processes_per_gpu > 1 and has_own_loop(path):
-            fix = "remove processesPerGpu, or train by fit()"
+            fix = "remove processesPerGpu, and ask for more workers where the device plugin shares each GPU"
             raise ConfigError(f"{path.name} has a training loop of its own: one process of it runs on a GPU", fix)
         if divides(path, settings):
             _check_divided(settings, env)

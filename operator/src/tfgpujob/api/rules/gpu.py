@@ -110,7 +110,7 @@ def _template_limit(job: Job) -> Iterator[Invalid]:
 
 def _processes_need_trainer(job: Job) -> Iterator[Invalid]:
     if job.spec.trainer is None and several_processes(job):
-        fix = "remove it: your own command starts as many processes as it likes"
+        fix = "remove it, and ask for more workers where the device plugin shares each GPU"
         yield Invalid("spec.gpu.processesPerGpu", "only the bundled trainer starts several processes in a pod", fix)
 
 
