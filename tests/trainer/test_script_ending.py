@@ -178,9 +178,9 @@ def searched(tmp_path, what: str, error: Exception | None) -> tuple[Any, list[in
         return raised, tried
 
 
-def run(script: Path, fit: Callable[..., Any]) -> Any:
+def run(script: Path, fit: Callable[..., Any], calls: int = 1) -> Any:
     """How a script ends whose fit() is that."""
-    takeover: Any = SimpleNamespace(fit=fit, agree=MagicMock(), held=MagicMock(), calls=1, fits=0, summary={})
+    takeover: Any = SimpleNamespace(fit=fit, agree=MagicMock(), held=MagicMock(), calls=calls, fits=0, summary={})
     settings = config.parse({"entrypoint": script.name, "output": {"directory": str(script.parent)}})
     env = Environment(peers=("worker-0:2222", "worker-1:2222"))
     return run_with(takeover, script, session_of(settings, env=env))
@@ -268,6 +268,19 @@ def test_a_call_in_a_thread_is_refused_there_and_the_rest_goes_on(tmp_path, monk
     assert run(tmp_path / "a.py", lambda _, call: tried.append(call.x)).code == ExitCode.DONE
     assert tried == [[1]]
     assert [str(error) for error in refused] == ["fit() is called in a thread of the script's own"]
+
+
+def test_a_script_that_calls_fit_in_a_thread_alone_ends_with_that(tmp_path, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    lines = [
+        "import keras, threading",
+        "thread = threading.Thread(target=keras.Sequential().fit, args=([],))",
+        "thread.start()",
+        "thread.join()",
+    ]
+    (tmp_path / "a.py").write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match=r"fit\(\) is called in a thread of the script's own"):
+        run(tmp_path / "a.py", refuse, calls=0)
 
 
 def test_a_relative_import_of_a_module_beside_the_script_is_not_the_scripts(tmp_path):

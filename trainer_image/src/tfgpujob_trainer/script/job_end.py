@@ -20,6 +20,8 @@ class JobEnd:
     def __init__(self, *, has_peers: bool) -> None:
         self._has_peers = has_peers
         self.error: Exception | None = None
+        self.in_a_thread: Exception | None = None
+        """The refusal of a call in a thread, which ends the job only if the script makes no other call."""
 
     def check(self) -> None:
         """Raise it again, if the script continued after it, as a bare `except` can."""

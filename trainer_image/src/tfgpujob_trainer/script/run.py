@@ -74,7 +74,7 @@ def run_with(takeover: Takeover, path: Path, session: Session) -> Outcome:
         return ended
     takeover.agree("has ended its script")
     if not takeover.calls:
-        raise ConfigError(
+        raise end.in_a_thread or ConfigError(
             f"{path.name} has run, and called no fit(), evaluate() or predict() of a Keras model",
             "call it when the script is run, or remove spec.trainer to run the script as your own program",
         )
@@ -222,7 +222,8 @@ def with_place(
         end.check()
         if threading.current_thread() is not threading.main_thread():
             # Its result may never be read: the rest of the script continues.
-            raise _placed(_in_a_thread(original.__name__), path)
+            end.in_a_thread = _placed(_in_a_thread(original.__name__), path)
+            raise end.in_a_thread
         try:
             with scope.left():
                 return function(*args, **kwargs)
