@@ -399,6 +399,7 @@ def test_a_program_with_a_coordinator_gets_parameter_servers(tmp_path: Path, cap
     [
         ("net.fit(1)", "a script, whose fit(), evaluate() and predict() the trainer does", "MultiWorkerMirrored"),
         ("with tf.GradientTape(): ...", "a program with a training loop of its own", "MultiWorkerMirrored"),
+        ("m.train_on_batch(x, y)\nm.predict(x)", "a program with a training loop of its own", "MultiWorkerMirrored"),
         ("ClusterCoordinator", "", ""),
         ("def model(): ...\ndef data(split): ...", "", ""),
     ],

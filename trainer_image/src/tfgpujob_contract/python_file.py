@@ -16,7 +16,13 @@ _CALLS: Final = ("fit", "evaluate", "predict")
 _TUNERS: Final = ("keras_tuner", "kerastuner")
 """Packages whose search() calls fit()."""
 _LOOPS: Final = frozenset(
-    {"GradientTape", "experimental_distribute_dataset", "distribute_datasets_from_function", "experimental_run_v2"}
+    {
+        "GradientTape",
+        "train_on_batch",
+        "experimental_distribute_dataset",
+        "distribute_datasets_from_function",
+        "experimental_run_v2",
+    }
 )
 """Names that hand-written training loops use."""
 _COORDINATORS: Final = frozenset({"ClusterCoordinator"})
