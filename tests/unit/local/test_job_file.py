@@ -236,6 +236,16 @@ def test_what_run_is_given_after_the_dashes_are_the_arguments_of_a_script(tmp_pa
     assert trainer.args == ("--epochs", "2", "a b")
 
 
+def test_a_script_runs_in_its_folder_or_in_one_above_it(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    file = tmp_path / "src/train.py"
+    file.write_text("model.fit(x)")
+    for code, entrypoint in ((None, "train.py"), (tmp_path, "src/train.py"), (tmp_path / "other", "train.py")):
+        trainer = _job_of_script(file, 1, None, None, (), code=code).spec.trainer
+        assert trainer is not None
+        assert trainer.entrypoint == entrypoint
+
+
 def test_a_python_file_is_no_job_and_the_command_that_makes_one_needs_no_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,6 +123,20 @@ def test_what_to_do_here_speaks_of_this_machine(cause: str, message: str, hint: 
     assert hint in f"; {failure_of(job, again='again', logs='logs')[1]}"
 
 
+def test_a_file_that_is_missing_beside_the_script_may_be_in_the_folder_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for `python src/train.py`, which reads data/rows.npz."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.npz").touch()
+    failed = {"type": "Failed", "message": "worker-0 ended."}
+    for name, first in (("rows.npz", "add --code . to run it in this folder"), ("other.npz", "send it with the code")):
+        message = f"FileNotFoundError: [Errno 2] No such file or directory: '{name}', at train.py:1"
+        failure = {"cause": "Exception", "message": message, "action": "send it with the code"}
+        job = {"spec": {"trainer": {}}, "status": {"lastFailure": failure, "conditions": [failed]}}
+        assert failure_of(job, again="again", logs="logs")[1].startswith(f"{first}, then: again")
+
+
 def test_a_program_of_ones_own_is_told_of_no_field_of_the_trainer() -> None:
     failure = {"cause": "Exception", "message": "ModuleNotFoundError: No module named 'pandas'"}
     failed = {"type": "Failed", "message": "worker-0 ended."}

@@ -160,11 +160,16 @@ def kind_of_file(file: str) -> Kind:
         raise CliError(str(error)) from error
 
 
-def job_of_script(file: str, *, workers: int, gpus: int, trainer: Mapping[str, Any]) -> JobFile:
-    """A job that runs the Python file where it is. Raises CliError for a module, which needs more fields."""
+def job_of_script(
+    file: str, *, code: Path | None = None, workers: int, gpus: int, trainer: Mapping[str, Any]
+) -> JobFile:
+    """A job that runs the Python file where it is, or in the folder `code`, which has it at any depth. Raises CliError
+    for a module, which needs more fields."""
     if kind_of_file(file) is Kind.MODULE:
         return read_job(file)  # its error says how to create a job from it
     path = Path(file)
+    if code is not None and path.resolve().is_relative_to(code):
+        trainer = {**trainer, "entrypoint": str(path.resolve().relative_to(code))}
     return job_file_of(job_without_code(path, name=job_name(path), workers=workers, gpus=gpus, trainer=trainer), file)
 
 

@@ -48,9 +48,11 @@ _HERE: Final = {
 """Actions to show here for actions that mention pods and new jobs."""
 _INSTALL: Final = "pip install it here"
 _REQUIRE: Final = f"{_INSTALL}, or name it in trainer.requirements (of a script: --requirements FILE)"
+_RUN_HERE: Final = "add --code . to run it in this folder"
 _ROOM: Final = "make room on that disk"
 _ERROR: Final = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*(Error|Exception): ")
 """How Python begins the last line of a traceback."""
+_ABSENT: Final = re.compile(r"No such file or directory: '([^']+)'")
 
 
 def new_job(job: Object, before: Object | None) -> Object:
@@ -264,6 +266,8 @@ def failure_of(job: Object, *, again: str, logs: str) -> tuple[str, str]:
     first = _HERE.get(action, f"{action[:1].lower()}{action[1:]}".rstrip("."))
     if said.startswith("ModuleNotFoundError: "):
         first = _REQUIRE if "trainer" in job["spec"] else _INSTALL
+    elif (absent := _ABSENT.search(said)) is not None and not absent[1].startswith("/") and Path(absent[1]).exists():
+        first = _RUN_HERE
     elif failure.get("cause") == Diagnosis.DISK_FULL:
         first = _ROOM
     log = f"{failure['role']}-{failure['index']}.log" if "role" in failure else ""

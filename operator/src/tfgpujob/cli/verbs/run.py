@@ -42,7 +42,7 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 10
 @click.option(
     "--code",
     type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True),
-    help="Folder of your modules, in place of /code. [default: where JOB.YAML is]",
+    help="Folder in which the code runs, in place of /code. [default: where the file is]",
 )
 @click.option("--ui", is_flag=True, help="Show the run in a browser, too, for as long as it lasts.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every line of every replica.")
@@ -75,7 +75,7 @@ def command(
     own = {"--workers": workers, "--gpus": gpus, "--requirements": requirements}
     is_python = file.endswith(".py")
     if is_python:
-        job_file = _job_of_script(Path(file), workers or 1, gpus, requirements, command_line)
+        job_file = _job_of_script(Path(file), workers or 1, gpus, requirements, command_line, code=code)
     else:
         job_file = _job_of_yaml(file, own)
     given = job_file
@@ -179,13 +179,19 @@ def _job_of_yaml(file: str, own: Mapping[str, object]) -> JobFile:
 
 
 def _job_of_script(
-    file: Path, workers: int, gpus: int | None, requirements: Path | None, args: Sequence[str]
+    file: Path,
+    workers: int,
+    gpus: int | None,
+    requirements: Path | None,
+    args: Sequence[str],
+    *,
+    code: Path | None = None,
 ) -> JobFile:
-    """A job that runs the Python file in its folder. Raises CliError for a module."""
+    """A job that runs the Python file in its folder, or in `code`. Raises CliError for a module."""
     trainer: dict[str, Any] = {} if requirements is None else {"requirements": options.required(requirements)}
     if args:
         trainer["args"] = list(args)
-    return job_of_script(str(file), workers=workers, gpus=1 if gpus is None else gpus, trainer=trainer)
+    return job_of_script(str(file), code=code, workers=workers, gpus=1 if gpus is None else gpus, trainer=trainer)
 
 
 def _again(file: str, flags: Mapping[str, object], command_line: tuple[str, ...]) -> str:
