@@ -270,6 +270,22 @@ def test_a_call_in_a_thread_is_refused_there_and_the_rest_goes_on(tmp_path, monk
     assert [str(error) for error in refused] == ["fit() is called in a thread of the script's own"]
 
 
+def test_a_script_may_leave_by_os_exit_and_so_may_its_children(tmp_path):
+    lines = [
+        "import os",
+        "child = os.fork()",
+        "if child == 0:",
+        "    os._exit(7)",
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7",
+    ]
+    script = tmp_path / "a.py"
+    script.write_text("\n".join([*lines, "os._exit(0)", "assert False"]))
+    assert run(script, refuse).code == ExitCode.DONE
+    script.write_text("\n".join([*lines, "os._exit(3)"]))
+    with pytest.raises(RuntimeError, match=r"a\.py ended with sys\.exit\(3\)"):
+        run(script, refuse)
+
+
 def test_a_script_that_calls_fit_in_a_thread_alone_ends_with_that(tmp_path, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     lines = [

@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import gc
 import io
+import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 _LIBRARIES = ("tensorflow", "keras", "tfgpujob_trainer")
@@ -48,6 +50,22 @@ class AtExit:
 
     def _unregister(self, function: Any) -> None:
         self._registered = [one for one in self._registered if one[0] != function]
+
+
+@contextmanager
+def leaving_as_exiting() -> Iterator[None]:
+    """os._exit() in the script ends the script as sys.exit() does: the process still has to say how it went."""
+    original, process = os._exit, os.getpid()
+
+    def leave(code: int) -> NoReturn:
+        caller = str(sys._getframe(1).f_globals.get("__name__"))  # noqa: SLF001 (whose call it is)
+        is_child = os.getpid() != process or threading.current_thread() is not threading.main_thread()
+        if is_child or caller.startswith(_LIBRARIES):
+            original(code)
+        raise SystemExit(code)
+
+    with mock.patch.object(os, "_exit", leave):
+        yield
 
 
 def flush_files() -> None:
