@@ -236,6 +236,11 @@ def test_what_run_is_given_after_the_dashes_are_the_arguments_of_a_script(tmp_pa
     assert trainer.args == ("--epochs", "2", "a b")
 
 
+def test_a_notebook_is_named_with_the_ways_to_train_from_it() -> None:
+    with pytest.raises(CliError, match=r"a\.ipynb is a notebook; make a Python file of it .* or call tfgpujob"):
+        read_jobs("a.ipynb")
+
+
 def test_a_script_runs_in_its_folder_or_in_one_above_it(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     file = tmp_path / "src/train.py"

@@ -48,6 +48,9 @@ def _read(file: str) -> tuple[str, tuple[Object, ...]]:
         batch = " --batch 128" if kind_of_file(file) is Kind.MODULE else ""
         fix = f"make a job of it: tfgpu submit {file} --workers 2{batch} --dry-run > {made}"
         raise CliError(f"{file} is a Python file", fix)
+    if file.endswith(".ipynb"):
+        fix = f"make a Python file of it (jupyter nbconvert --to script {file}), or call tfgpujob.client.train() in it"
+        raise CliError(f"{file} is a notebook", fix)
     text = ""
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
