@@ -74,6 +74,7 @@ EFFECTS: dict[str, Row] = {
     "podSecurity": ("cluster", "restricted", f"{ENV}.POD_SECURITY", "restricted"),
     "progress.intervalSeconds": ("cluster", 60, f"{ENV}.PROGRESS_SECONDS", "60"),
     "progress.gpuIdleSeconds": ("cluster", 900, f"{ENV}.GPU_IDLE_SECONDS", "900"),
+    "webhookSecret": ("cluster", "hook", f"{ENV}.WEBHOOK_URL.valueFrom.secretKeyRef.name", "hook"),
     "ui.enabled": ("cluster", True, "Service/tfgpu-tfgpujob-ui kind", "Service"),
     "ui.resources.requests.cpu": ("cluster", "2", f"{PAGE}.resources.requests.cpu", "2"),
     "ui.resources.requests.memory": ("cluster", "2Gi", f"{PAGE}.resources.requests.memory", "2Gi"),

@@ -35,6 +35,8 @@ def test_everything_can_be_set() -> None:
             "WORKERS": "4",
             "PROGRESS_SECONDS": "0",
             "GPU_IDLE_SECONDS": "900",
+            "WEBHOOK_URL": "https://hooks.example.com/a?token=b",
+            "WEBHOOK_KEY": "c",
             "LOG_FORMAT": "text",
         }
     )
@@ -55,6 +57,8 @@ def test_everything_can_be_set() -> None:
     assert settings.workers == 4
     assert settings.progress_seconds == 0
     assert settings.config.idle_seconds == 900
+    assert (settings.webhook_url, settings.webhook_key) == ("https://hooks.example.com/a?token=b", "c")
+    assert "hooks.example.com" not in repr(settings)
     assert settings.log_format == "text"
 
 
@@ -66,6 +70,12 @@ def test_everything_can_be_set() -> None:
         ({**IMAGES, "WORKERS": "many"}, "WORKERS is 'many': set it to a whole number"),
         ({**IMAGES, "WORKERS": "0"}, "WORKERS is '0'"),
         ({**IMAGES, "PROGRESS_SECONDS": "5"}, "PROGRESS_SECONDS is 5: set it to 15 or more, or to 0"),
+        (
+            {**IMAGES, "WEBHOOK_URL": "hooks.example.com/a"},
+            "WEBHOOK_URL is no URL that begins with https:// or http://",
+        ),
+        ({**IMAGES, "WEBHOOK_URL": "https://[/"}, "WEBHOOK_URL is no URL"),
+        ({**IMAGES, "WEBHOOK_URL": "https://a"}, "WEBHOOK_KEY is not set: set it to the key"),
         ({**IMAGES, "OPERATOR_LABELS": "app"}, "OPERATOR_LABELS is 'app': set it to KEY=VALUE"),
         ({**IMAGES, "VOLUME_CLAIMS": "yes"}, "VOLUME_CLAIMS is 'yes': set it to false or true"),
         ({**IMAGES, "GANG_BACKENDS": "Kai"}, "GANG_BACKENDS is 'Kai': name any of Volcano, SchedulerPlugins, Native"),

@@ -43,6 +43,7 @@ from tfgpujob.shell.resync import Resync
 from tfgpujob.shell.settings import Settings, SettingsError, from_environment, with_arguments
 from tfgpujob.shell.store import Key, Store
 from tfgpujob.shell.watch import Watch
+from tfgpujob.shell.webhook import Webhook
 from tfgpujob.shell.worker import Core, Worker
 from tfgpujob.shell.workqueue import WorkQueue
 
@@ -114,6 +115,10 @@ class Operator:
             self.historian = Historian(self.store, fetch_series, writer, now)
             self.store.deleted = self.historian.deleted
             self._count_history(writer)
+        self.webhook = Webhook(settings.webhook_url, settings.webhook_key, now) if settings.webhook_url else None
+        if self.webhook is not None:
+            self.worker.written = self.webhook.look
+            self._count_told(self.webhook)
         self._gauges()
         if settings.job_series:
             self.metrics.of_jobs = JobSeries(self.store, settings.job_series, now).collect
@@ -166,6 +171,8 @@ class Operator:
             await self.resync.relist(lambda: self.background.beat("resync"))
         for key in self.store.jobs():
             self.queue.add(key)
+            if self.webhook is not None and (held := self.store.reported(key)) is not None:
+                self.webhook.look(held[0])
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.recorder.run())
@@ -176,6 +183,8 @@ class Operator:
                 tasks.create_task(self.resize_poller.run())
                 if self.historian is not None:
                     tasks.create_task(self.historian.run())
+                if self.webhook is not None:
+                    tasks.create_task(self.webhook.run())
         finally:
             self.queue.clear()
             self.worker.failing.clear()
@@ -236,6 +245,11 @@ class Operator:
         counter("tfgpu_history_lost", "Records that the database did not take in time.", lambda: writer.lost)
         meaning = "1 while the database of the history does not take records, else 0."
         self.metrics.gauge("tfgpu_history_failing", meaning, lambda: float(writer.failing))
+
+    def _count_told(self, webhook: Webhook) -> None:
+        counter = self.metrics.counter
+        counter("tfgpu_webhook_sent", "Events that the webhook took.", lambda: webhook.sent)
+        counter("tfgpu_webhook_lost", "Events that the webhook did not take in time.", lambda: webhook.lost)
 
     def _count(self, kind: Kind) -> float:
         return self.store.count()[kind]

@@ -6,9 +6,10 @@ import argparse
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from tfgpujob import __version__
 from tfgpujob.core.observed.gang import GANG_SCHEDULERS
@@ -64,6 +65,10 @@ class Settings:
     """GANG_BACKENDS, comma-separated: gang schedulers that jobs may use where the cluster serves their pod groups."""
     job_series: int = 0
     """JOB_SERIES: how many jobs have series of their own in /metrics."""
+    webhook_url: str = field(default="", repr=False)
+    """WEBHOOK_URL: where events about jobs are sent; empty: nowhere."""
+    webhook_key: str = field(default="", repr=False)
+    """WEBHOOK_KEY: the key of their signature."""
     history_database: str = ""
     """HISTORY_DATABASE: where records of jobs are kept, as a URL of SQLAlchemy; empty: nowhere."""
     history_days: int = 30
@@ -148,6 +153,10 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         log_level=text("LOG_LEVEL", "INFO").upper(),
         gang_backends=gang_backends,
         job_series=number("JOB_SERIES", 0, least=0),
+        webhook_url=_webhook_url(environment),
+        webhook_key=_required(environment, "WEBHOOK_KEY", "the key that the webhook's events are signed with")
+        if text("WEBHOOK_URL", "")
+        else "",
         history_database=text("HISTORY_DATABASE", ""),
         history_days=number("HISTORY_DAYS", 30),
         history_mib=number("HISTORY_MIB", 512),
@@ -159,6 +168,19 @@ def _required(environment: Mapping[str, str], name: str, meaning: str) -> str:
     if not value:
         raise SettingsError(f"{name} is not set: set it to {meaning}")
     return value
+
+
+def _webhook_url(environment: Mapping[str, str]) -> str:
+    """Raises SettingsError without the URL, which may have a token."""
+    url = environment.get("WEBHOOK_URL", "").strip()
+    try:
+        found = urlsplit(url)
+        usable = found.scheme in {"http", "https"} and bool(found.hostname) and found.port != 0
+    except ValueError:
+        usable = False
+    if url and not usable:
+        raise SettingsError("WEBHOOK_URL is no URL that begins with https:// or http://: set it to one")
+    return url
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool:

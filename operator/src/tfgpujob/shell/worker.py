@@ -94,6 +94,8 @@ class Worker:
         self.failing = Troubled()
         """Jobs whose last reconciliation raised an exception other than an API server's answer: a bug."""
         self.quarantine = Quarantine(store.quarantined)
+        self.written: Callable[[Object], None] = lambda _: None
+        """Called with each job whose status was written."""
         self._deferred_since: dict[Key, datetime] = {}
         """Since when the core has deferred a status write that is too small to be made alone."""
 
@@ -285,6 +287,7 @@ class Worker:
             raise _StaleError(f"{what}: {error.message}") from error
         written.job = trim_job(stored, written.job)
         self._store.put(Kind.JOB, written.job)
+        self.written(written.job)
         written.log[what] = status.get("phase", "")
 
     async def _write_others(self, key: Key, outcome: Outcome, written: _Written) -> None:
