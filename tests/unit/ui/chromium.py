@@ -7,6 +7,7 @@ import base64
 import itertools
 import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import aiohttp
 from localcluster import apt
 from tests.machine import PATIENCE
 
+AXE = Path(__file__).parent / "axe"
 _OPTIONS = ("--headless=new", "--remote-debugging-port=0", "--no-first-run", "--disable-gpu", "--hide-scrollbars")
 _QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps")
 
@@ -28,6 +30,16 @@ def program(log: Path) -> str:
         found = shutil.which("chromium")
     assert found is not None
     return found
+
+
+def axe(folder: Path) -> str:
+    """axe-core's source, from the npm registry by its lock file. `folder` is for its files."""
+    if shutil.which("npm") is None:
+        apt.install(["npm"], folder / "apt.log")
+    for file in AXE.iterdir():
+        shutil.copy(file, folder)
+    subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=folder, check=True)
+    return (folder / "node_modules/axe-core/axe.min.js").read_text()
 
 
 class Browser:

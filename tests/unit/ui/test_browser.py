@@ -5,18 +5,27 @@ With TFGPU_PICTURES=FOLDER it leaves a picture of each page there; docs/images h
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from tests.unit.describe.broken import BROKEN, Broken, known
 from tests.unit.ui import planted
-from tests.unit.ui.chromium import Browser, browser
+from tests.unit.ui.callers import Api, page
+from tests.unit.ui.chromium import Browser, axe, browser
 from tests.unit.ui.hostile import HOSTILE, poisoned_job
 from tests.unit.ui.planted import ALL, TRAINS, Planted
 
+from tfgpujob import names
+from tfgpujob.core.observed.trim import trim_job, trim_pod
+from tfgpujob.history.records import Last, freeze, thaw
 from tfgpujob.ui import server
+from tfgpujob.ui.seen import Seen
 
 pytestmark = pytest.mark.deep
 
@@ -56,7 +65,25 @@ document.documentElement.scrollWidth <= innerWidth ? [] : [document.documentElem
   .map(e => `${e.tagName}.${e.className.baseVal ?? e.className} ${e.textContent.slice(0, 30)}`)]
 """
 """Elements that make the page wider than its window."""
-BOX = "document.querySelector('main [type=checkbox]')"
+AXE = """
+axe.run().then(found => found.violations.filter(one => ["serious", "critical"].includes(one.impact))
+  .map(one => `${one.id}: ${one.nodes[0].html.slice(0, 200)}`))
+"""
+SEEN = """
+(text => {
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const at = texts.currentNode.data.indexOf(text), range = document.createRange();
+    if (at < 0) continue;
+    range.setStart(texts.currentNode, at);
+    range.setEnd(texts.currentNode, at + text.length);
+    const box = range.getBoundingClientRect();
+    return box.width > 0 && box.bottom <= innerHeight;
+  }
+  return false;
+})
+"""
+"""Whether a text stands in what a window shows before anyone scrolls."""
 
 
 @pytest.fixture
@@ -67,7 +94,7 @@ async def driven(tmp_path: Path) -> AsyncIterator[Browser]:
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> Planted:
-    monkeypatch.setattr(server, "_now", lambda: planted.NOW)
+    monkeypatch.setattr(server, "now", lambda: planted.NOW)
     return Planted()
 
 
@@ -90,6 +117,48 @@ async def test_pages_are_whole_in_both_themes_at_every_width(driven: Browser, so
         assert {urlsplit(asked).netloc for asked in driven.asked if not asked.startswith("data:")} == {
             urlsplit(address).netloc
         }
+
+
+async def test_axe_finds_nothing_serious_on_any_page(
+    driven: Browser, source: Planted, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    program = axe(tmp_path_factory.mktemp("axe"))
+    async with server.serving(source, 0) as address, page(Api({}), None) as client:
+        pages = {**{name: address + path for name, path in PAGES.items()}, "login": str(client.make_url("/"))}
+        for name, url in pages.items():
+            for dark in (False, True):
+                await driven.look(width=375, dark=dark)
+                await driven.open(url)
+                await driven.value(f"{program};0")
+                assert await driven.value(AXE) == [], (name, dark)
+                assert await driven.value(OVER) == [], name
+        assert await driven.value("document.querySelector('h1').textContent") == "Log in"
+        assert await driven.value(CONTRAST) == []
+        await driven.value("document.querySelector('main').append(new Image(9, 9))")
+        assert await driven.value(AXE) != [], "a picture without a text is found"
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.title)
+async def test_the_cause_stands_on_the_first_screen(
+    driven: Browser, monkeypatch: pytest.MonkeyPatch, broken: Broken
+) -> None:
+    """Also an hour after the job was deleted."""
+    found, pods, events, nodes, now = await asyncio.to_thread(known, broken)
+    seen = [Seen(job=found, pods=pods, events=events, nodes=nodes)]
+    if broken.title != "The operator is away":  # then it keeps nothing
+        record = freeze(Last(trim_job(found), [trim_pod(pod) for pod in pods], now))
+        kept = thaw(record.content, record.seen)
+        seen.append(Seen(job=kept.job, logs=kept.logs))
+    for one, at in zip(seen, (now, now + timedelta(hours=1)), strict=False):
+        monkeypatch.setattr(server, "now", lambda at=at: at)
+        source = Planted([one])
+        async with server.serving(source, 0) as address:
+            for width, height in ((375, 667), (1200, 900)):
+                await driven.look(width=width, dark=False, height=height)
+                await driven.open(f"{address}jobs/{next(iter(source.known))}")
+                assert await driven.value(f"{SEEN}({json.dumps(broken.cause)})"), (width, names.GONE in one.job)
+            await driven.look(width=375, dark=False, height=40)
+            assert not await driven.value(f"{SEEN}({json.dumps(broken.cause)})"), "no screen is so low"
 
 
 async def test_it_is_used_by_keyboard_alone(driven: Browser, source: Planted) -> None:
