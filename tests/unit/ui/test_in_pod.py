@@ -160,6 +160,21 @@ async def test_a_login_is_a_cookie_that_scripts_and_other_sites_do_not_get(
         assert (await text_of(client, "/", {"Cookie": cookie.partition(";")[0]}))[0] == 401, "its time is over"
 
 
+async def test_a_login_ends_when_its_owner_says_so(database: Database) -> None:
+    async with page(api(ours=["ours"]), database) as client:
+        _, cookie, _ = await log_in(client, "ours", "ours")
+        kept = {"Cookie": cookie.partition(";")[0]}
+        for path, action in (("/", "./logout"), ("/jobs/ours/running", "../../logout")):
+            assert Reader((await text_of(client, path, kept))[1]).all_of("form", action=action, method="post")
+        async with client.post("/logout", headers={**kept, "Sec-Fetch-Site": "cross-site"}) as answer:
+            assert (answer.status, (await text_of(client, "/", kept))[0]) == (403, 200)
+        async with client.post("/logout", headers=kept, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "./")
+            assert "Max-Age=0" in answer.headers["Set-Cookie"]
+        status, text = await text_of(client, "/", kept)
+    assert (status, "logout" in text) == (401, False)
+
+
 async def test_a_login_over_an_encrypted_proxy_is_for_encrypted_connections_alone(database: Database) -> None:
     async with page(api(ours=["ours"]), database) as client:
         _, cookie, _ = await log_in(client, "ours", **{"X-Forwarded-Proto": "https"})

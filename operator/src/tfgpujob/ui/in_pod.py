@@ -42,6 +42,7 @@ COOKIE: Final = "tfgpu"
 _MAX_BODY: Final = 32 << 10
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,16384}")
 _AUTHORITY: Final = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+_FOREIGN: Final = "This form was sent by another site."
 _SOURCE: Final = web.RequestKey("source", WithHistory)
 
 
@@ -73,15 +74,16 @@ class Pages:
         served = web.Application(middlewares=[self._guard], client_max_size=_MAX_BODY)
         served.router.add_get("/healthz", _healthz)
         served.router.add_post("/login", self._login)
+        served.router.add_post("/logout", self._logout)
         served.router.add_get("/history", _history)
-        add_pages(served, "/", _source_of)
+        add_pages(served, "/", _source_of, session=True)
         served.on_cleanup.append(self._close)
         return served
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         depth = request.path.count("/") - 1
-        if request.path in {"/healthz", "/login", *(f"/{name}" for name in STATIC)}:
+        if request.path in {"/healthz", "/login", "/logout", *(f"/{name}" for name in STATIC)}:
             return await answered(request, handler, depth)
         try:
             async with self._caller(request) as source:
@@ -117,7 +119,7 @@ class Pages:
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
         if not _same_origin(request.headers):
-            return _ask(0, "This form was sent by another site.", HTTPStatus.FORBIDDEN)
+            return _ask(0, _FOREIGN, HTTPStatus.FORBIDDEN)
         form = await request.post()
         token, namespace = str(form.get("token", "")).strip(), str(form.get("namespace", "")).strip() or "default"
         if not _TOKEN.fullmatch(token):
@@ -138,6 +140,14 @@ class Pages:
         answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "./"})
         encrypted = request.secure or request.headers.get("X-Forwarded-Proto") == "https"
         answer.set_cookie(COOKIE, number, max_age=SESSION_SECONDS, httponly=True, samesite="Strict", secure=encrypted)
+        return answer
+
+    async def _logout(self, request: web.Request) -> web.StreamResponse:
+        if not _same_origin(request.headers):
+            return _ask(0, _FOREIGN, HTTPStatus.FORBIDDEN)
+        await self._forget(request.cookies.get(COOKIE, ""))
+        answer = web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": "./"})
+        answer.del_cookie(COOKIE)
         return answer
 
     async def _forget_old(self) -> None:

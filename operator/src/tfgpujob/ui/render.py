@@ -32,9 +32,9 @@ _ENVIRONMENT: Final = Environment(
 _ENVIRONMENT.filters["duration"] = duration
 
 
-def html(template: str, page: object, root: str = "./") -> str:
-    """The rendered template. `root`: link from there to the list."""
-    return _ENVIRONMENT.get_template(template).render(page=page, root=root)
+def html(template: str, page: object, root: str = "./", *, session: bool = False) -> str:
+    """The rendered template. `root`: link from there to the list. `session`: it has a button that ends the login."""
+    return _ENVIRONMENT.get_template(template).render(page=page, root=root, session=session)
 
 
 def static(name: str) -> bytes:

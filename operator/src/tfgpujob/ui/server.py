@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from hmac import compare_digest
 from http import HTTPStatus
 from typing import Final
@@ -60,22 +61,25 @@ def application(source: Source, token: str) -> web.Application:
     return served
 
 
-def add_pages(served: web.Application, root: str, source_of: Callable[[web.Request], Source]) -> None:
-    """The pages, below a path that ends with a slash."""
+def add_pages(
+    served: web.Application, root: str, source_of: Callable[[web.Request], Source], *, session: bool = False
+) -> None:
+    """The pages, below a path that ends with a slash. `session`: as for `html`."""
+    shown = partial(page, session=session)
 
     async def jobs(request: web.Request) -> web.Response:
         found, unknown = await source_of(request).jobs()
         *wanted, text = (request.query.get(name, "") for name in ("namespace", "phase", "text", "first"))
         first = int(text) if re.fullmatch("[0-9]{1,6}", text) else 0
-        return page("list.html", list_page(found, Filter(*wanted), unknown, now(), first))
+        return shown("list.html", list_page(found, Filter(*wanted), unknown, now(), first))
 
     async def job(request: web.Request) -> web.Response:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
-        return page("job.html", job_page(await source_of(request).seen(key), now()), 2)
+        return shown("job.html", job_page(await source_of(request).seen(key), now()), 2)
 
     async def compare(request: web.Request) -> web.Response:
         source, keys = source_of(request), dict.fromkeys(request.query.getall("job", [])[:MOST_COMPARED])
-        return page("compare.html", compare_page({key: await source.curves(key) for key in keys}, now()))
+        return shown("compare.html", compare_page({key: await source.curves(key) for key in keys}, now()))
 
     served.router.add_get(root, jobs)
     served.router.add_get(f"{root}jobs/{{namespace}}/{{name}}", job)
@@ -106,9 +110,12 @@ async def answered(request: web.Request, handler: Handler, depth: int) -> web.St
     return answer
 
 
-def page(template: str, shown: object, depth: int = 0, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+def page(
+    template: str, shown: object, depth: int = 0, status: HTTPStatus = HTTPStatus.OK, *, session: bool = False
+) -> web.Response:
     """A template as an answer."""
-    return web.Response(text=html(template, shown, "../" * depth or "./"), content_type="text/html", status=status)
+    text = html(template, shown, "../" * depth or "./", session=session)
+    return web.Response(text=text, content_type="text/html", status=status)
 
 
 @asynccontextmanager
