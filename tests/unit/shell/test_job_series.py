@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import subprocess
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import aiohttp
 import pytest
 import yaml
 from localcluster import apt
+from tests.machine import PATIENCE
 from tests.unit.chart.choices import ALL_MONITORING
 from tests.unit.chart.rendered import of, render
 from tests.unit.shell.job_series import NOW, store_with_a_job
@@ -92,17 +95,17 @@ async def test_they_are_served_after_the_others() -> None:
     assert text.index("process_cpu_seconds_total") < text.index("tfgpu_job_info{")
 
 
-def promtool(tmp_path: Path) -> str:
-    """Debian's, installed if it is missing."""
-    if (found := shutil.which("promtool")) is None:
+def debians(program: str, tmp_path: Path) -> str:
+    """A program of Prometheus' package, which is installed if it is missing."""
+    if (found := shutil.which(program)) is None:
         apt.install(["prometheus"], tmp_path / "apt.log")
-        found = shutil.which("promtool")
+        found = shutil.which(program)
     assert found is not None
     return found
 
 
 def check(tmp_path: Path, *arguments: str, given: str = "") -> None:
-    command = [promtool(tmp_path), *arguments]
+    command = [debians("promtool", tmp_path), *arguments]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout.count("FAILED")) == (0, 0), done.stdout + done.stderr
 
@@ -110,6 +113,45 @@ def check(tmp_path: Path, *arguments: str, given: str = "") -> None:
 @pytest.mark.deep
 def test_prometheus_finds_nothing_to_say(tmp_path: Path) -> None:
     check(tmp_path, "check", "metrics", given=Metrics().text() + text_of(store_with_a_job()))
+
+
+@pytest.mark.deep
+async def test_prometheus_scrapes_1000_jobs_within_a_second(tmp_path: Path) -> None:
+    store = Store()
+    for number in range(1000):
+        store_with_a_job(name=f"job-{number}", store=store)
+    metrics, port, own = Metrics(), free_port(), free_port()
+    metrics.of_jobs = JobSeries(store, 1000, lambda: NOW).collect
+    began = time.thread_time()
+    assert metrics.of_jobs()().count("tfgpu_job_info{") == 1000
+    assert time.thread_time() - began < 1, "CPU seconds"
+    target = {"job_name": "operator", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+    config = {"global": {"scrape_interval": "20s"}, "scrape_configs": [target]}
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    listen = [f"--web.listen-address=127.0.0.1:{own}", f"--storage.tsdb.path={tmp_path / 'data'}"]
+    command = [debians("prometheus", tmp_path), f"--config.file={tmp_path / 'prometheus.yaml'}", *listen]
+
+    async def asked(query: str) -> float | None:
+        url = f"http://127.0.0.1:{own}/api/v1/query"
+        try:
+            async with session.get(url, params={"query": query}) as answer:
+                found = (await answer.json())["data"]["result"]
+        except (aiohttp.ClientError, KeyError):
+            return None
+        return float(found[0]["value"][1]) if found else None
+
+    async with serving(port, list, lambda: True, list, metrics), aiohttp.ClientSession() as session:
+        with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+            try:
+                async with asyncio.timeout(4 * PATIENCE):
+                    while await asked("up") is None:
+                        await asyncio.sleep(0.1)
+                assert await asked("up") == 1, "scraped"
+                assert await asked("count(tfgpu_job_info)") == 1000
+                assert (await asked("count({job='operator'})") or 0) > 20_000
+                print(f"it took Prometheus {await asked('scrape_duration_seconds')} s")
+            finally:
+                process.kill()
 
 
 def series(name: str, values: str, **labels: str) -> Any:
