@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from tfgpujob.core.observed.progress_series import Points
@@ -117,11 +118,8 @@ class Bar:
 
 def stacked(parts: Sequence[tuple[float, str, str]]) -> Sequence[Bar]:
     """Shares as bars, with their kind and text, side by side."""
-    return list(_stacked(parts))
-
-
-def _stacked(parts: Sequence[tuple[float, str, str]]) -> Iterator[Bar]:
-    left = 0.0
-    for share, kind, text in parts:
-        yield Bar(round(left, 3), round(100 * share, 3), kind, text)
-        left += 100 * share
+    lefts = accumulate((100 * share for share, _, _ in parts), initial=0.0)
+    return [
+        Bar(round(left, 3), round(100 * share, 3), kind, text)
+        for left, (share, kind, text) in zip(lefts, parts, strict=False)
+    ]

@@ -32,7 +32,7 @@ from tfgpujob.names import TOKEN_HEADER
 from tfgpujob.shell import log_format
 from tfgpujob.ui.history import WithHistory
 from tfgpujob.ui.render import STATIC
-from tfgpujob.ui.server import HEADERS, Handler, add_pages, answered, page
+from tfgpujob.ui.server import HEADERS, ErrorPage, Handler, add_pages, answered, page
 from tfgpujob.ui.sources import Cluster, Source
 
 PORT: Final = 8687
@@ -44,15 +44,6 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,16384}")
 _AUTHORITY: Final = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 _FOREIGN: Final = "This form was sent by another site."
 _SOURCE: Final = web.RequestKey("source", WithHistory)
-
-
-@dataclass(frozen=True, slots=True)
-class LoginPage:
-    """What templates/login.html shows."""
-
-    problem: str = ""
-    unknown: tuple[str, ...] = ()
-    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +187,7 @@ async def _history(request: web.Request) -> web.Response:
 
 
 def _ask(depth: int, problem: str, status: HTTPStatus = HTTPStatus.UNAUTHORIZED) -> web.Response:
-    answer = page("login.html", LoginPage(problem), depth, status)
+    answer = page("login.html", ErrorPage(problem), depth, status)
     answer.headers.update(HEADERS)
     return answer
 

@@ -153,7 +153,6 @@ class ComparePage:
     parameters: Sequence[Parameter]
     left_out: int
     unknown: Sequence[str]
-    live: bool = False
 
 
 def compare_page(runs: Mapping[str, Seen], now: datetime) -> ComparePage:

@@ -36,11 +36,9 @@ HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorPage:
-    """What templates/error.html shows."""
+    """What templates/error.html and login.html show."""
 
     problem: str
-    unknown: tuple[str, ...] = ()
-    live: bool = False
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
