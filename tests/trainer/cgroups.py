@@ -32,6 +32,6 @@ def cgroup(controller: str, file: str, value: int) -> Iterator[Path]:
 
 
 def memory_cgroup(size: int) -> AbstractContextManager[Path]:
-    """A cgroup with so many bytes of memory, under either version of cgroups."""
+    """A cgroup with `size` bytes of memory, under either version of cgroups."""
     file = "memory.limit_in_bytes" if (usage.CGROUPS / "memory").is_dir() else "memory.max"
     return cgroup("memory", file, size)

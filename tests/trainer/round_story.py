@@ -266,7 +266,7 @@ class Gang:
         told = [command for _, command in self.inbox] + [pod.told.in_round(pod.round) for pod in others]
         rounds = {pod.round for pod in others} | {command.round for command in told if isinstance(command, Start)}
         if self.left_in not in rounds:
-            # Whoever knew of that round is gone.
+            # No pod that knew of that round is left.
             self.left_behind = {one: pods for one, pods in self.left_behind.items() if one not in self.just_left}
         self.inbox += [(pod, None) for pod in others]
         self.connected, self.available, self.outbox, self.sent = {}, set(), [], []
