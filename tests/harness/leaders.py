@@ -47,8 +47,6 @@ class _Leader:
     """Indexes of workers that the round does without."""
     gone: set[str] = field(default_factory=set)
     """uids of pods of which no process runs any more."""
-    leads: bool = True
-    """False: its pod replaces the leader's, and no round of its own has begun."""
 
 
 class Leaders:
@@ -67,13 +65,16 @@ class Leaders:
         self._gang, self._begins, self._leaves, self._trains = gang, begins, leaves, trains
         self._known: dict[str, _Leader] = {}
 
-    def put_workers(self, leader: Object, workers: int) -> tuple[int, bytes]:
-        """The answer to PUT /workers."""
+    def put_workers(self, leader: Object, workers: int) -> tuple[int, bytes] | None:
+        """The answer to PUT /workers; None before the first round."""
         if not environment(leader, Variable.RECOVERY_RESIZE):
             return 404, b""
         if self.refuses:
             return 409, b'{"reason": "it has given up"}'
         known = self._leader(leader)
+        if not known.members:
+            # No process runs that could answer.
+            return None
         if not known.next:
             known.wanted = workers
             self.look(leader)
@@ -88,6 +89,13 @@ class Leaders:
         its_own = pod["metadata"]["uid"] == leader["metadata"]["uid"]
         if environment(leader, Variable.RECOVERY_LEAST) and not its_own:
             self._leader(leader).gone.add(pod["metadata"]["uid"])
+            self.look(leader)
+
+    def gave_up_waiting(self, leader: Object) -> None:
+        """The first round of a leader that has replaced another may do without those that have not come by now."""
+        known, up = self._leader(leader), self._up(leader)
+        if not known.members and environment(leader, Variable.RECOVERY_LEAST):
+            known.without |= frozenset(range(known.workers)) - {*up}
             self.look(leader)
 
     def fell_silent(self, leader: Object, pod: Object) -> None:
@@ -106,8 +114,10 @@ class Leaders:
         if following is None or known.next:
             return
         members = {index: up[index]["metadata"]["uid"] for index in self._members(leader, up, following)}
-        begun = known.members or (members if known.leads else {})
-        if following == known.workers and members == begun:
+        if following == known.workers and members == known.members:
+            return
+        if not known.members and not any(environment(up[index], Variable.RECOVERY_JOINS) for index in members):
+            # The pods' own round, which each begins by itself.
             return
         known.next, known.chosen = following, frozenset(members.values())
         self._trains(leader, max(known.next, known.workers))
@@ -119,12 +129,13 @@ class Leaders:
         if not self._enough(leader, up, workers):
             self._trains(leader, known.workers)
             return
-        known.workers = workers
+        known.workers, before = workers, {*known.members.values()}
         members = self._members(leader, up, workers)
         known.without = frozenset(range(workers)) - {*members}
         self._trains(leader, workers)
         for index in up.keys() - range(workers):
-            if index % 2:
+            # One that waits to join waits on.
+            if index % 2 and up[index]["metadata"]["uid"] in before:
                 self._leaves(up[index], STOP)
         self._begins([up[index] for index in members])
         self.look(leader)
@@ -153,7 +164,7 @@ class Leaders:
         first, uid = len(tf_config(leader)["cluster"]["worker"]), leader["metadata"]["uid"]
         if uid not in self._known and environment(leader, Variable.RECOVERY_JOINS):
             trained = (before.members.values() for before in self._known.values())
-            self._known[uid] = _Leader(first, first, chosen=frozenset().union(*trained), leads=False)
+            self._known[uid] = _Leader(first, first, chosen=frozenset().union(*trained))
         workers = first + _spares(leader)
         begun = _Leader(workers, workers, without=frozenset(range(first, workers)))
         return self._known.setdefault(uid, begun)

@@ -264,6 +264,12 @@ class World:
         if leader is not None and not self.kubelet.cut_off(leader):
             self.leaders.fell_silent(leader, pod)
 
+    def _one_waits_no_longer(self, pod: Object) -> None:
+        """If it is the leader in the place of another, and has begun no round yet."""
+        leader = self._leader_of(pod)
+        if leader is not None and leader["metadata"]["uid"] == pod["metadata"]["uid"]:
+            self.leaders.gave_up_waiting(leader)
+
     def _one_says_goodbye(self, uid: str) -> None:
         """As the trainer's supervisor does once its processes have ended, if it had the time to end them."""
         pod = self.kubelet.find(uid)
@@ -287,6 +293,7 @@ class World:
             return
         if environment(pod, Variable.RECOVERY_JOINS):
             self._one_more_joins(pod)
+            self.loop.call_later(SILENT, self._one_waits_no_longer, pod)
             return
         uid, attempt = owner["uid"], pod["metadata"]["labels"].get(names.LABEL_ATTEMPT)
         counts = ((job.get("status") or {}).get("plan") or {}).get("counts") or {}
@@ -299,6 +306,7 @@ class World:
         wanted = {(role, str(index)) for role, count in counts.items() for index in range(count)}
         missing = wanted - {_replica(p) for p in gang} - self._done_with(job, attempt)
         if not gang or not wanted or not named or missing or members in self._gangs:
+            self._one_more_joins(pod)
             return
         self._gangs.add(members)
         self._run(gang)

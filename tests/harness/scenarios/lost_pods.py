@@ -9,20 +9,28 @@ from tests.harness.scenario import (
     Do,
     Scenario,
     Step,
+    after,
     created,
     delete,
     evict,
     job,
     lose_node,
     nothing,
+    resized,
     restarted,
+    room,
+    shows,
+    stopping,
     trains,
     vanish,
 )
 from tests.harness.scenarios.common import FOREVER, STARTING, STATUS, SUCCEEDED, once_it_runs, submit
-from tests.harness.scenarios.resizes import FORGIVES_PROGRESS, elastic, ends
+from tests.harness.scenarios.resizes import FORGIVES_PROGRESS, comes_again, elastic, ends, scale
 
 WORKERS = 3
+_BY_LOSS = ("disruptions", "consecutiveDisruptions", "lastFailure")
+BEFORE_OR_AFTER = "the new pod is created before the round with another number, or after it"
+TWO_LOSSES = "two losses are seen together, or one after the other"
 _COUNTED = ("disruptions", "consecutiveDisruptions", "lastFailure", "lastRecovery", "conditions/Restarting")
 
 
@@ -34,6 +42,59 @@ def _rigid(workers: int, **run_policy: Any) -> Object:
 def _ways(pod: str) -> dict[str, Do]:
     """With its grace period, without a word, and with its node."""
     return {"deleted": delete("Pod", pod), "vanished": vanish(pod), "evicted": evict(pod)}
+
+
+def _in_a_start(kind: str, gang: Object, pod: str, how: str) -> Scenario:
+    """Its pods are created, and one has no node yet."""
+    return Scenario(
+        name=f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_{how}_while_it_starts",
+        script=(
+            submit(gang),
+            Step(shows("train", "Created", "True"), _ways(pod)[how]),
+            Step(comes_again(pod), room(WORKERS)),
+            Step(restarted(pod), nothing),
+            Step(trains("train", WORKERS), ends(WORKERS)),
+        ),
+        ends=FOREVER,
+        schedulable_gpus=WORKERS - 1,
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
+    )
+
+
+def _in_a_resize(workers: int, pod: str, how: str) -> Scenario:
+    return Scenario(
+        name=f"replaces_{pod.removeprefix('train-')}_{how}_while_it_gets_{workers}_workers",
+        script=(
+            submit(elastic(WORKERS)),
+            *once_it_runs(scale(workers)),
+            Step(after(0.5), _ways(pod)[how]),
+            Step(restarted(pod), nothing),
+            Step(resized("train", workers), nothing),
+            Step(trains("train", workers), ends(workers)),
+        ),
+        ends=FOREVER,
+        forgives={**FORGIVES_PROGRESS, f"/Pod default/{pod}/cluster": BEFORE_OR_AFTER},
+        phases=SUCCEEDED,
+    )
+
+
+def _in_a_save(kind: str, gang: Object, pod: str) -> Scenario:
+    """The gang stops and saves, because another pod is deleted."""
+    return Scenario(
+        name=f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_while_it_saves",
+        script=(
+            submit(gang),
+            *once_it_runs(delete("Pod", "train-worker-2")),
+            Step(stopping("train-worker-2"), vanish(pod)),
+            Step(restarted(pod), nothing),
+            Step(restarted("train-worker-2"), nothing),
+            Step(trains("train", WORKERS), ends(WORKERS)),
+        ),
+        ends=FOREVER,
+        forgives={**FORGIVES_PROGRESS, **dict.fromkeys((f"{STATUS}{field}" for field in _BY_LOSS), TWO_LOSSES)},
+        phases=SUCCEEDED,
+    )
 
 
 def _replaces(kind: str, gang: Object, pod: str, how: str) -> Scenario:
@@ -51,13 +112,14 @@ def _replaces(kind: str, gang: Object, pod: str, how: str) -> Scenario:
     )
 
 
+_GANGS = (("a_rigid", _rigid(WORKERS)), ("an_elastic", elastic(WORKERS)))
+_PODS = ("train-worker-0", "train-worker-1")
+
 LOST_PODS = (
-    *(
-        _replaces(kind, gang, pod, how)
-        for kind, gang in (("a_rigid", _rigid(WORKERS)), ("an_elastic", elastic(WORKERS)))
-        for pod in ("train-worker-0", "train-worker-1")
-        for how in ("deleted", "vanished", "evicted")
-    ),
+    *(_replaces(kind, gang, pod, how) for kind, gang in _GANGS for pod in _PODS for how in _ways(pod)),
+    *(_in_a_start(*gang, pod, how) for gang, how in zip(_GANGS, ("vanished", "deleted"), strict=True) for pod in _PODS),
+    *(_in_a_resize(workers, pod, how) for workers, how in ((4, "vanished"), (2, "deleted")) for pod in _PODS),
+    *(_in_a_save(kind, gang, pod) for kind, gang in _GANGS for pod in _PODS),
     Scenario(
         name="the_leader_is_lost_while_another_is_replaced",
         script=(

@@ -94,7 +94,7 @@ def ends(workers: int) -> Do:
     return then(*(finish(f"train-worker-{index}", 0) for index in range(workers)))
 
 
-def _comes_again(pod_name: str) -> When:
+def comes_again(pod_name: str) -> When:
     """There is another pod of this name, up or not."""
 
     def when(world: World) -> bool:
@@ -250,7 +250,7 @@ RESIZES = (
         script=(
             submit(sharing_parts(2)),
             *once_it_runs(then(room(1), evict("train-worker-1"))),
-            Step(_comes_again("train-worker-1"), ends(1)),
+            Step(comes_again("train-worker-1"), ends(1)),
         ),
         ends=FOREVER,
         schedulable_gpus=2,

@@ -242,3 +242,13 @@ def test_a_resize_that_begins_while_nobody_waits_for_one_is_asked_for_within_a_s
 
     vtime.run(story())
     assert [at for at, _, _ in gangs.asked] == [7]
+
+
+def test_a_leader_is_not_silent_while_a_lost_pod_of_its_gang_is_replaced() -> None:
+    gangs = Gangs(1, lambda _: None)
+    gangs.world.remove(Kind.POD, "train-worker-1")
+    assert gangs.world.phase == "Restarting"
+    gangs.put("ns-0", "10.0.0.1")
+    gangs.run(200)
+    assert len(gangs.asked) > 1
+    assert (gangs.answer(), gangs.changed) == (None, [])

@@ -100,7 +100,8 @@ class ResizePoller:
         found = parse_answer(request.leader.uid, request.question, *told) if told is not None else None
         refused = found is not None and isinstance(found.said, Refused)
         self._metrics.asked_to_resize("unreachable" if found is None else "refused" if refused else "ok")
-        asked.unanswered_since = None if found is not None else asked.unanswered_since or now
+        waits = found is None and not request.replaces
+        asked.unanswered_since = asked.unanswered_since or now if waits else None
         answer = found or asked.answer
         if asked.unanswered_since is not None and now - asked.unanswered_since >= SILENT_AFTER:
             answer = LeaderAnswer(request.leader.uid, request.question, Silent())

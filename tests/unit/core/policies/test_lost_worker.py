@@ -230,24 +230,95 @@ def test_one_that_is_told_to_join_and_fails_restarts_the_gang() -> None:
     assert (world.attempts(), world.status["restarts"], world.status["disruptions"]) == ({"2"}, 1, 1)
 
 
-def test_in_a_resize_it_restarts_the_gang_and_an_edit_meanwhile_begins_anew() -> None:
+@pytest.mark.parametrize("index", [0, 1])
+def test_in_a_resize_only_the_lost_one_is_replaced_and_the_number_comes_about(index: int) -> None:
     world = elastic_gang()
     scale(world, 4)
-    deleted(world, "train-worker-1")
-    assert (world.attempts(), world.pods) == ({"2"}, workers(0, 1, 2, 3))
+    world.leader_says(3, 4)
+    lost = f"train-worker-{index}"
+    before = uids(world)
+    deleted(world, lost)
+    world.advance(seconds=20)
+    assert (world.phase, world.attempts(), world.status["plan"]["resize"]["workers"]) == ("Restarting", {"1"}, 4)
+    assert environment(world, lost)[Variable.RECOVERY_JOINS] == "1"
+    world.ready()
+    assert (world.phase, world.condition("Running")) == ("Running", "True/Resizing")
+    world.leader_says(4, 4)
+    now = uids(world)
+    assert [name for name in workers(0, 1, 2, 3) if before[name] != now[name]] == [lost]
+    assert (world.status["plan"]["counts"], world.status["ready"]) == ({"worker": 4}, "4/4")
+    assert (world.attempts(), world.status["disruptions"], world.status["resizes"]) == ({"1"}, 1, 1)
+
+
+def test_in_a_resize_the_others_train_without_the_lost_one_meanwhile() -> None:
     world = elastic_gang()
-    deleted(world, "train-worker-1")
     scale(world, 4)
-    assert (world.attempts(), world.pods) == ({"2"}, workers(0, 1, 2, 3))
+    world.leader_says(3, 4)
+    world.ready()
+    deleted(world, "train-worker-1")
+    world.leader_says(4, 4, without=frozenset({1}))
+    assert (world.phase, world.status["plan"]["counts"], world.status["plan"]["absent"]) == (
+        "Running",
+        {"worker": 4},
+        [1],
+    )
+    assert (world.attempts(), world.status["resizes"]) == ({"1"}, 1)
 
 
-def test_before_the_gang_has_run_it_starts_again() -> None:
-    run = {"recovery": "InPlace", "elasticPolicy": POLICY}
-    world = World(make.job(worker={"replicas": 3, "minReplicas": 1}, run=run))
-    world.settle()
+def test_a_new_leader_may_begin_without_those_that_were_to_join() -> None:
+    world = elastic_gang()
+    scale(world, 4)
+    deleted(world, "train-worker-0")
     world.ready("train-worker-0")
-    deleted(world, "train-worker-1")
-    assert Variable.RECOVERY_JOINS not in environment(world, "train-worker-1")
+    assert world.pods == workers(0, 1, 2), "the leader that had agreed is gone"
+    world.leader_says(4, 4, without=frozenset({3}))
+    assert (world.status["plan"]["counts"], world.pods) == ({"worker": 4}, workers(0, 1, 2, 3))
+    assert (world.phase, world.condition("Running")) == ("Running", "True/Shrunk")
+    world.ready()
+    world.leader_says(4, 4)
+    assert (world.condition("Running"), world.status.get("disruptions")) == ("True/AllReady", 1)
+
+
+def test_without_room_for_the_leader_another_edit_is_the_next_attempt() -> None:
+    world = elastic_gang(run={"elasticPolicy": None})
+    scale(world, 4)
+    deleted(world, "train-worker-0")
+    world.advance(minutes=5)
+    assert (world.phase, world.attempts()) == ("Restarting", {"1"})
+    scale(world, 2)
+    assert (world.attempts(), world.pods) == ({"2"}, workers(0, 1))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_an_edit_while_one_is_replaced_waits_for_it(index: int) -> None:
+    world = elastic_gang()
+    deleted(world, f"train-worker-{index}")
+    scale(world, 4)
+    assert (world.attempts(), world.pods, world.phase) == ({"1"}, workers(0, 1, 2), "Restarting")
+    world.ready()
+    world.leader_says(3, 4)
+    world.ready()
+    world.leader_says(4, 4)
+    assert (world.status["ready"], world.attempts(), world.status["resizes"]) == ("4/4", {"1"}, 1)
+
+
+@pytest.mark.parametrize("elastic", [{}, {"minReplicas": 1, "maxReplicas": 8}], ids=["rigid", "elastic"])
+@pytest.mark.parametrize("index", [0, 1])
+def test_before_the_gang_has_run_only_the_lost_one_is_replaced(index: int, elastic: dict[str, int]) -> None:
+    world = World(make.job(worker={"replicas": 3, **elastic}, run={"recovery": "InPlace"}))
+    world.settle()
+    before = uids(world)
+    world.ready("train-worker-2")
+    world.advance(seconds=10)
+    lost = f"train-worker-{index}"
+    deleted(world, lost)
+    world.advance(seconds=10)
+    now = uids(world)
+    assert [name for name in now if before[name] != now[name]] == [lost]
+    assert environment(world, lost)[Variable.RECOVERY_JOINS] == "1"
+    assert (world.phase, world.attempts()) == ("Restarting", {"1"})
+    world.ready()
+    assert (world.phase, world.status["disruptions"], world.status["restarts"]) == ("Running", 1, 0)
 
 
 def test_once_one_has_finished_nobody_is_replaced() -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from tfgpujob.core.membership.deadlines import TRIAL, counts_from, finds_no_node_by, grow_time, shrink_deadline
 from tfgpujob.core.membership.seen import Seen
 from tfgpujob.core.observed.members import Kind, Limit, Membership, ReplicaId, Resize
-from tfgpujob.core.observed.snapshot import Agreed, Event, WhoTrains
+from tfgpujob.core.observed.snapshot import Agreed, Event
 from tfgpujob.core.pods.in_place import changes_in_place, replaces_lost_pods
 from tfgpujob.core.status.builder import moment, timestamp
 from tfgpujob.names import Reason, Role
@@ -113,12 +113,15 @@ def of_next_attempt(seen: Seen, fresh: Membership, *, keeps_limit: bool) -> Memb
 
 
 def resizable(seen: Seen) -> bool:
-    """True if the gang can be resized in place, as far as is known."""
-    return seen.running and changes_in_place(seen.spec, seen.plan) and not seen.why_not_in_place
+    """True if the gang can be resized in place, as far as is known. A resize waits while a lost pod is replaced; then a
+    lost leader can't be asked for yet another number."""
+    resize, asked = seen.members.resize, seen.observed.ready(seen.members.chief)
+    waits = seen.observed.losses > 0 and (resize is None or resize.workers == seen.wanted or asked)
+    return (seen.running or waits) and changes_in_place(seen.spec, seen.plan) and not seen.why_not_in_place
 
 
 def _trains_without(seen: Seen) -> Change | None:
-    said, members = seen.answer_to(WhoTrains(seen.observed.losses)), seen.members
+    said, members = seen.said, seen.members
     if not replaces_lost_pods(seen.spec, seen.plan) or not isinstance(said, Agreed):
         return None
     absent = _absent(seen, said.without)
@@ -207,7 +210,8 @@ def _start_without(seen: Seen) -> Change | None:
 
 
 def _start_with_fewer(seen: Seen) -> Change | None:
-    found = _without_a_node(seen) if _fits_to_room(seen) and seen.wanted == seen.members.workers else None
+    settled = seen.members.resize is not None or seen.wanted == seen.members.workers
+    found = _without_a_node(seen) if _fits_to_room(seen) and settled else None
     if found is None or isinstance(found, LookUp):
         return found
     fit = _fit_at_start(seen)
@@ -291,7 +295,7 @@ def _looks_for_room(seen: Seen) -> bool:
     limited = limit is not None and limit.workers == members.workers and grow_time(seen) is not None
     # The replacement of a lost worker looks for capacity already.
     settled = members.resize is None and not members.absent
-    return limited and settled and _fits_to_room(seen) and resizable(seen)
+    return limited and settled and seen.running and _fits_to_room(seen) and resizable(seen)
 
 
 def _limited(seen: Seen, more: int) -> Seen:
@@ -355,7 +359,9 @@ def _end(seen: Seen) -> Change | None:
         return None
     before, limit = members.workers, members.limit
     still = replace(limit, since=timestamp(seen.now)) if limit is not None and said.workers < limit.asked else None
-    changed = replace(members, limit=still).resized(said.workers)
+    # A leader that has replaced another may have begun without those that were to join.
+    absent = {*members.absent, *(index for index in said.without if index >= before)}
+    changed = replace(members, limit=still, absent=tuple(sorted(absent))).resized(said.workers)
     if said.workers == before:
         return Record(changed)
     seconds = max(0, int((seen.now - moment(resize.since)).total_seconds()))

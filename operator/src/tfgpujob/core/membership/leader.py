@@ -12,7 +12,7 @@ from typing import Any
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.ownership import is_ours
 from tfgpujob.core.observed.packed import spec_of
-from tfgpujob.core.observed.snapshot import Object, Pod, Question, ResizeTo, Snapshot, WhoTrains
+from tfgpujob.core.observed.snapshot import Object, Pod, Question, Snapshot
 from tfgpujob.core.status.progress import can_report
 from tfgpujob.names import Phase, Role
 
@@ -25,6 +25,8 @@ class LeaderRequest:
     question: Question
     workers: int
     """The requested number. `WhoTrains`: the number that the gang has."""
+    replaces: bool
+    """A lost pod is being replaced: until the next round begins, the leader may not answer."""
     pods_running: int
     """A pod that has just started will join soon, so the leader is asked again at once."""
 
@@ -39,9 +41,9 @@ def leader_request(snapshot: Snapshot) -> LeaderRequest | None:
     if members.independent or leader is None or not can_report(leader):
         return None
     running = sum(pod.phase == "Running" for pod in snapshot.pods)
-    if members.resize is not None:
-        return LeaderRequest(leader, ResizeTo(members.resize.generation), members.resize.workers, running)
-    return LeaderRequest(leader, WhoTrains(observed.losses), members.pods_of(Role.WORKER), running)
+    workers = members.pods_of(Role.WORKER) if members.resize is None else members.resize.workers
+    replaces = snapshot.job["status"].get("phase") == Phase.RESTARTING
+    return LeaderRequest(leader, observed.question, workers, replaces, running)
 
 
 def asks(job: Object) -> bool:

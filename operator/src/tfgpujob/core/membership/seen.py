@@ -12,7 +12,7 @@ from tfgpujob.api.run_policy import ElasticPolicy
 from tfgpujob.core.observed.members import Membership, ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended
 from tfgpujob.core.observed.plan import Plan
-from tfgpujob.core.observed.snapshot import Agreed, Config, Question, Refused, ResizeTo, Said, Silent, Snapshot
+from tfgpujob.core.observed.snapshot import Agreed, Config, Refused, Said, Silent, Snapshot
 from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.names import Condition, Role
 
@@ -70,18 +70,18 @@ class Seen:
         """Neither Kueue nor a gang scheduler places all pods or none."""
         return not self.plan.gang and not self.plan.queue
 
-    def answer_to(self, question: Question) -> Said | None:
-        """What the pod that leads has said to this question; an answer to an earlier one does not count."""
+    @property
+    def said(self) -> Said | None:
+        """What the pod that leads has said to the question of now; an answer to an earlier one does not count."""
         leader, answer = self.observed.pods.get(self.members.chief), self.snapshot.leader_answer
-        if answer is None or leader is None or (answer.pod_uid, answer.question) != (leader.uid, question):
+        if answer is None or leader is None or answer.pod_uid != leader.uid:
             return None
-        return answer.said
+        return answer.said if answer.question == self.observed.question else None
 
     @property
     def to_resize(self) -> Said | None:
         """What it has said to the resize that is under way."""
-        resize = self.members.resize
-        return self.answer_to(ResizeTo(resize.generation)) if resize is not None else None
+        return self.said if self.members.resize is not None else None
 
     @property
     def agreement(self) -> Agreed | None:

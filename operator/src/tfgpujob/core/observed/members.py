@@ -194,9 +194,13 @@ class Membership:
 
     def resized(self, workers: int) -> Membership:
         """With this many workers, and none that are to join."""
-        limit = replace(self.limit, probe=0) if self.limit is not None else None
         absent = tuple(index for index in self.absent if index < workers + self.spares)
-        return replace(self, counts={**self.counts, Role.WORKER: workers}, resize=None, limit=limit, absent=absent)
+        counts = {**self.counts, Role.WORKER: workers}
+        return replace(self.without_probe(), counts=counts, resize=None, absent=absent)
+
+    def without_probe(self) -> Membership:
+        """Without a pod that only looks for room."""
+        return replace(self, limit=replace(self.limit, probe=0)) if self.limit is not None else self
 
     def whole(self) -> Membership:
         """With all that are to join, as a joining pod must see it."""

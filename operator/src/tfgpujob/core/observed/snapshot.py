@@ -169,6 +169,8 @@ class ResizeTo:
 
     generation: int
     """metadata.generation of the persisted `Resize`."""
+    losses: int = 0
+    """As in `WhoTrains`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ class WhoTrains:
     """Request to the leader of a gang: which workers train, as some are lost."""
 
     losses: int
-    """Counted restarts of its workers: an answer from before the last loss does not match."""
+    """Counted restarts of its pods: an answer from before the last loss does not match."""
 
 
 Question = ResizeTo | WhoTrains

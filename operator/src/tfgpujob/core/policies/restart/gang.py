@@ -4,7 +4,7 @@ It is counted once, however many pods failed together. After a disruption a pod 
 with a broken device. With recovery InPlace the others keep their pods: their processes end, and the next round waits
 for the replacement pod, or starts without it. So only that pod is created again, by a persisted restart of the replica
 (replica.py), and joins; the leader's joins as the next leader. It costs what the restart of the gang would have cost.
-All are restarted for losses that the pods can't wait for: of all of them, or during a start or a resize.
+During a start and a resize it is the same. All are restarted once there is no other pod.
 """
 
 from __future__ import annotations
@@ -64,14 +64,12 @@ def restart_gang(ctx: ReconcileContext, failure: Failure, *, counted: bool = Fal
 
 def replaceable(ctx: ReconcileContext, found: Sequence[Failure]) -> bool:
     """True if the others wait in their pods for replacements after these failures."""
-    resizing = ctx.members.resize is not None or ctx.members.wanted(ctx.spec) != ctx.members.workers
-    in_place = replaces_lost_pods(ctx.spec, ctx.plan) and not ctx.edited
-    if not in_place or resizing or not (ctx.builder.is_true(Condition.RUNNING) or _replaced(ctx)):
+    if not replaces_lost_pods(ctx.spec, ctx.plan) or ctx.edited:
         return False
     lost = {failure.replica for failure in found if failure.cause is Cause.DISRUPTION}
     others = [replica for replica in ctx.members.required if replica not in lost]
     succeeded = any(ctx.observed.succeeded(replica) for replica in others)
-    return len(lost) == len(found) and not succeeded and any(ctx.observed.ready(replica) for replica in others)
+    return len(lost) == len(found) and not succeeded and any(replica in ctx.observed.pods for replica in others)
 
 
 def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | None:
@@ -85,7 +83,7 @@ def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | N
         return None
     builder.put("lastFailure", last_failure)
     # A pod that only tests for capacity would be scheduled instead of the lost one's: it has waited for longer.
-    plan = replace(ctx.plan, members=ctx.members.resized(ctx.members.workers))
+    plan = replace(ctx.plan, members=ctx.members.without_probe())
     builder.put("plan", plan.to_status())
     ctx = replace(ctx, plan=plan, observed=observe_pods(ctx.snapshot, builder.fields))
     lost = frozenset(failure.replica for failure in found)
