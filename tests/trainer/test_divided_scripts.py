@@ -172,6 +172,25 @@ def test_a_mesh_that_computes_wrongly_is_found_before_it_trains(float64, monkeyp
         compared((None, "model"))
 
 
+class Late(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def test_a_model_that_build_left_without_weights_gets_them_in_its_first_step():
+    with installed(), keras.distribution.DataParallel().scope():
+        model = Late()
+        model.compile("adam", "mse")
+        model.built = True  # as Keras' own build() leaves it, with a warning
+        x = np.ones([4, 3])
+        assert compare(model, {"x": x, "y": x[:, 0]}).startswith("not compared with one device")
+        assert len(model.fit(x, x[:, 0], verbose=0).history["loss"]) == 1
+
+
 BEHIND_THE_COMBINER = """
 import keras
 import numpy as np

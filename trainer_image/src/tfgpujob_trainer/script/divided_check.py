@@ -39,9 +39,14 @@ def build(model: keras.Model, given: Mapping[str, Any], *, metrics: bool = False
     """Give a model without an Input its weights before fit() calls it, if they can be had; with `metrics` also
     those of its metrics. `given`: see `compare`."""
     rows = _rows(given)
-    if (metrics or not model.built) and rows is not None:
+    if (metrics or not has_weights(model)) and rows is not None:
         with suppress(Exception):  # such as a GAN, which is never called itself
             model._symbolic_build(data_batch=tree.map_structure(_of_any_batch, rows))  # noqa: SLF001 (Keras is pinned)
+
+
+def has_weights(model: keras.Model) -> bool:
+    """False for a model that gets them in its first step, also if build() has left them out with a warning."""
+    return bool(model.built and model.trainable_variables)
 
 
 def _of_any_batch(array: np.ndarray | None) -> keras.KerasTensor | None:
@@ -54,7 +59,7 @@ def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
     The model is afterwards as before.
     """
     found, rows = distribution(), _rows(given)
-    if rows is None or not model.built or model.optimizer is None:
+    if rows is None or not has_weights(model) or model.optimizer is None:
         return "not compared with one device: fit() has rows that are made one by one, or the model no weights yet"
     build_all(model.optimizer, model.trainable_variables)
     sizes = [math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in _variables(model)]

@@ -28,6 +28,7 @@ from tfgpujob_trainer.distribution.processes import from_first, greatest
 from tfgpujob_trainer.model.optimizers import build_all
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.script.divided_check import has_weights
 from tfgpujob_trainer.train.assemble import published
 
 
@@ -96,7 +97,7 @@ class DividedCheckpoints:
 
     def _variables(self) -> dict[str, Any]:
         model = self._model
-        if not model.built:
+        if not has_weights(model):
             raise ConfigError(
                 "the model has no weights yet, and fit() is to continue from a checkpoint",
                 "begin the model with keras.Input(shape), or call model.build(shape) before fit()",
