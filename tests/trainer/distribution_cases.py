@@ -445,6 +445,12 @@ CASES: dict[str, Case] = {
     "class weights": Case(
         after_wide(layers.Softmax()), WIDE, SPARSE, y=classes, fit={"class_weight": {0: 1.0, 1: 3.0, 2: 0.5, 3: 1.0}}
     ),
+    "Adagrad of an embedding that is divided over its words": Case(
+        lambda: keras.Sequential([keras.Input((6,)), layers.Embedding(16, 8), layers.Flatten(), layers.Dense(4)]),
+        {"embeddings": ("model", None)},
+        x=tokens,
+        compiled={"optimizer": lambda: keras.optimizers.Adagrad(0.1)},
+    ),
     "Adam": optimized(lambda: keras.optimizers.Adam(0.01)),
     "Nadam": optimized(lambda: keras.optimizers.Nadam(0.01)),
     "Adafactor": optimized(lambda: keras.optimizers.Adafactor(0.01)),

@@ -150,7 +150,8 @@ def _dense(original: Callable[..., Any]) -> Callable[..., Any]:
     def assign(optimizer: Any, variable: Any, value: Any) -> Any:
         held = variable.value if isinstance(variable, keras.Variable) else variable
         if isinstance(value, tf.IndexedSlices) and isinstance(held, MeshVariable):
-            value = tf.convert_to_tensor(value)
+            # convert_to_tensor() would give it a shape that DTensor does not know.
+            value = tf.math.unsorted_segment_sum(value.values, value.indices, held.shape[0])
         return original(optimizer, variable, value)
 
     return assign
