@@ -25,7 +25,7 @@ FLAGS = {
     "scripts/parameter_servers": ("--gpus", "0"),
     "examples/parameter_server_loop": ("--gpus", "0"),
     "programs/custom_training": ("--gpus", "2"),
-    "docs/larger-than-a-gpu.md/larger": ("--gpus", "4"),
+    "docs/larger-than-a-gpu.md/larger": ("--workers", "2", "--gpus", "2"),
 }
 OF_TWO = ("--workers", "2")
 MODULES = ("docs/tutorial.md/train", "docs/trainer.md/techniques")
