@@ -181,9 +181,10 @@ class RunPolicy(Model):
     """How the job recovers from a failure that is worth a restart. InPlace: the training processes are started again in
     their pods within seconds: all processes of a gang, or only the failed one of workers that predict, or under
     ParameterServer the failed one, and the chief's after a parameter server. backoffLimit counts it. A second failure
-    without a step in between deletes the pods. Without spec.trainer, setting it declares that the program supports
-    this: tfgpu-supervise, of the package tfgpujob-trainer in its image, runs the command of the template, under
-    OneDevice, Mirrored and MultiWorkerMirrored. Pods: the pods are deleted and created again, as always with
+    without a step in between deletes the pods. A lost pod of a MultiWorkerMirrored job is created again alone, the
+    chief's too, and joins the others, which keep their pods. Without spec.trainer, setting it declares that the program
+    supports this: tfgpu-supervise, of the package tfgpujob-trainer in its image, runs the command of the template,
+    under OneDevice, Mirrored and MultiWorkerMirrored. Pods: the pods are deleted and created again, as always with
     restartPolicy Never. Takes effect with the next created pod."""
     elastic_policy: ElasticPolicy | None = None
     """When a job with minReplicas or maxReplicas trains with fewer workers than replicas, for lack of capacity. Not
