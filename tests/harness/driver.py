@@ -124,7 +124,8 @@ async def _play(scenario: Scenario, strike: Strike, expected: Mapping[str, Any] 
 
 
 async def _to_the_end(world: World, scenario: Scenario, expected: Mapping[str, Any] | None) -> list[str]:
-    script = asyncio.create_task(_perform(world, scenario))
+    reached: list[int] = []
+    script = asyncio.create_task(_perform(world, scenario, reached))
     looked_at, matched = -1.0, False
     while world.loop.time() < PATIENCE:
         await asyncio.sleep(LOOK)
@@ -139,7 +140,7 @@ async def _to_the_end(world: World, scenario: Scenario, expected: Mapping[str, A
             return _phases(world, scenario)
     if not script.done():
         script.cancel()
-        return ["converges: the script never came to its end"]
+        return [_never_came(reached)]
     if expected is None:
         return ["converges: it never comes to rest"]
     return [f"converges: {line}" for line in _unforgiven(world, scenario, expected)] or [
@@ -147,10 +148,12 @@ async def _to_the_end(world: World, scenario: Scenario, expected: Mapping[str, A
     ]
 
 
-async def _perform(world: World, scenario: Scenario) -> str:
+async def _perform(world: World, scenario: Scenario, reached: list[int]) -> str:
+    """`reached` gets the number of each step that is waited for."""
     for number, step in enumerate(scenario.script):
+        reached.append(number)
         if not await world.until(lambda step=step: step.when(world), within=PATIENCE):  # type: ignore[misc]
-            return f"converges: step {number} of the script never came"
+            return _never_came(reached)
         try:
             step.do(world)
         except NotModelledError:
@@ -158,6 +161,10 @@ async def _perform(world: World, scenario: Scenario) -> str:
         except ApiError as refused:
             return f"script: step {number} was refused: {refused}"
     return ""
+
+
+def _never_came(reached: list[int]) -> str:
+    return f"converges: step {reached[-1]} of the script never came"
 
 
 def _unforgiven(world: World, scenario: Scenario, expected: Mapping[str, Any]) -> list[str]:
