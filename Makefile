@@ -151,6 +151,10 @@ bench-page: venv ## the list and a deleted job's page before a real API server, 
 bench-trainer: venv-trainer ## the trainer beside loops written by hand, and what accumulation and slow data cost (BASE=<commit>)
 	@$(TRAINER_PY) -m tests.trainer.bench $(if $(BASE),--base $(BASE))
 
+.PHONY: bench-distribution
+bench-distribution: venv-trainer ## keras.distribution's DataParallel beside MultiWorkerMirrored, on two workers
+	@$(TRAINER_PY) -m tests.trainer.bench.distribution $(ARGS)
+
 # Gigabytes of CUDA, so only where there is a GPU. GPU_PY names another environment that has them.
 GPU_VENV := .venv-gpu
 $(GPU_VENV)/.stamp: trainer_image/requirements/gpu.txt

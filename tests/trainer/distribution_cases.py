@@ -116,6 +116,21 @@ def printed(x):
     return x
 
 
+class RunningMean(layers.Layer):
+    """State of its own, which is read after it was assigned."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(shape=(shape[-1],), initializer="zeros", trainable=False, name="mean")
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False, name="count")
+
+    def call(self, x, training=False):
+        if training:
+            self.count.assign_add(1)
+            self.mean.assign(0.9 * self.mean + 0.1 * ops.mean(x, axis=0))
+            self.add_loss(0.1 * ops.sum(self.mean**2))
+        return x - self.mean * self.count
+
+
 class Block(layers.Layer):
     """Weights of its own, layers of its own, and no word about its shape."""
 
@@ -371,6 +386,7 @@ CASES: dict[str, Case] = {
         Subclassed, {"first/kernel": (None, "model")}, y=lambda r: r.normal(size=(ROWS, 4))
     ),
     "a layer of its own, which Keras asks for its shape": alone(Block(), layers.Dense(4), layouts=WIDE),
+    "own state that is read after it was assigned": alone(layers.Dense(8), RunningMean(), layers.Dense(4)),
     "own train_step with a tape": Case(Taped, {"first/kernel": (None, "model")}, y=lambda r: r.normal(size=(ROWS, 4))),
     "XLA": alone(layers.Dense(8, "relu"), layers.Dense(4), compiled={"jit_compile": True}),
     # Operations on a divided axis.

@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
-from tfgpujob_trainer.distribution import mesh, operations, processes, steps, tensors, variables
-
-_WITHOUT_COMBINER = {"DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION": "0"}
-"""DTensor's combiner of all-reduces moves the use of a gradient past the reads of variables: Adam's weights would be
-updated from the previous step's slots. Read when the first function is compiled."""
+from tfgpujob_trainer.distribution import assignments, mesh, operations, processes, steps, tensors, variables
 
 
 @contextmanager
@@ -21,7 +17,7 @@ def installed(
     """keras.distribution works in this block, in this process alone or in those at these addresses. `is_told_to_stop`:
     see processes.py."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(os.environ, _WITHOUT_COMBINER))
+        stack.enter_context(mock.patch.dict(os.environ, assignments.SEPARATELY))
         if len(addresses) > 1:
             processes.connect(addresses, index)
         processes.stops_when(is_told_to_stop)

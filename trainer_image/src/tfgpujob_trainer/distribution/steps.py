@@ -16,6 +16,7 @@ from keras.src.layers.layer import Layer
 from tensorflow.experimental import dtensor
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.distribution.assignments import compiled
 from tfgpujob_trainer.distribution.mesh import current_mesh, default_mesh
 from tfgpujob_trainer.distribution.processes import agree
 from tfgpujob_trainer.distribution.refusals import in_words
@@ -58,13 +59,13 @@ def _on_mesh(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
             "run_eagerly is on, and only a compiled step is divided over a mesh",
             "leave it out; to look into a model, run it without set_distribution()",
         )
-    mesh, compiled = current_mesh(), tf.function(step, autograph=False, jit_compile=bool(model.jit_compile))
+    mesh, function = current_mesh(), compiled(step, jit_compile=bool(model.jit_compile))
 
     def run(data: Any, *, may_stop: bool = True) -> Any:
         with in_words(), default_mesh(mesh):
             placed = tree.map_structure(_distributed, data)
             agree(may_stop=may_stop)
-            return tree.map_structure(on_host, compiled(placed))
+            return tree.map_structure(on_host, function(placed))
 
     return run
 

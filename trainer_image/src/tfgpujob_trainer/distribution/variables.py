@@ -15,6 +15,7 @@ from keras.src.distribution.distribution_lib import distribution
 from tensorflow.experimental import dtensor
 
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.distribution.assignments import assigned, is_traced, new_value
 from tfgpujob_trainer.distribution.tensors import backend_layout, distribute_tensor, gather, is_distributed, is_symbolic
 
 _initialize, _initialize_with_initializer = Variable._initialize, Variable._initialize_with_initializer  # noqa: SLF001 (Keras has no other place for it, and is pinned)
@@ -37,15 +38,27 @@ class MeshVariable(dtensor.DVariable):
 
     def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         """As in tf.Variable."""
-        return super().assign(self._laid_out(value), *args, **kwargs)
+        value = self._laid_out(value)
+        return value if assigned(self, value) else super().assign(value, *args, **kwargs)
 
     def assign_add(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
         """As in tf.Variable."""
-        return super().assign_add(self._laid_out(delta), *args, **kwargs)
+        delta = self._laid_out(delta)
+        return self.assign(self + delta) if is_traced() else super().assign_add(delta, *args, **kwargs)
 
     def assign_sub(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
         """As in tf.Variable."""
-        return super().assign_sub(self._laid_out(delta), *args, **kwargs)
+        delta = self._laid_out(delta)
+        return self.assign(self - delta) if is_traced() else super().assign_sub(delta, *args, **kwargs)
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> Any:
+        """As in tf.Variable."""
+        value = new_value(self)
+        return super().sparse_read(indices, name) if value is None else tf.gather(value, indices, name=name)
+
+    def _read_variable_op(self, no_copy: bool = False) -> Any:
+        value = new_value(self)
+        return super()._read_variable_op(no_copy) if value is None else value
 
     def numpy(self) -> np.ndarray:
         """The whole value."""
