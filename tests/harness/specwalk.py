@@ -224,8 +224,8 @@ def _wrong(world: World, job: Object, uid: str) -> Iterator[str]:
     given = spec.get("runPolicy")
     policy = given if isinstance(given, dict) else {}
     managers = [m for m in (spec.get("managedBy"), policy.get("managedBy")) if isinstance(m, str)]
-    # A text that fills a page is no name: the job is refused.
-    if any(m not in ("", names.CONTROLLER) and len(m) <= 1_000 for m in managers):
+    # A longer text is no name: the job is refused.
+    if any(m not in ("", names.CONTROLLER) and len(m) <= 253 for m in managers):
         if job.get("status") or world.pods("train"):
             yield "managed_by: another controller's job was touched"
         return

@@ -107,9 +107,9 @@ class Writer:
             while len(batch) < _BATCH and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             ended = None in batch or (self._stopping.is_set() and self.failing)
-            items = [item for item in batch if item is not None]
-            self._keep(items)
-            self._count(-sum(map(_size, items)))
+            if items := [item for item in batch if item is not None]:
+                self._keep(items)
+                self._count(-sum(map(_size, items)))
 
     def _keep(self, items: Sequence[Last | Curves]) -> None:
         """Repeated until it succeeds: meanwhile the queue fills, and what does not fit is lost."""

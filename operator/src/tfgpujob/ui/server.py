@@ -23,6 +23,7 @@ from tfgpujob.ui.sources import Source
 
 ADDRESS: Final = "127.0.0.1"
 PORT: Final = 8686
+_NUMBER: Final = re.compile("[0-9]{1,6}")
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -68,7 +69,7 @@ def add_pages(
     async def jobs(request: web.Request) -> web.Response:
         found, unknown = await source_of(request).jobs()
         *wanted, text = (request.query.get(name, "") for name in ("namespace", "phase", "text", "first"))
-        first = int(text) if re.fullmatch("[0-9]{1,6}", text) else 0
+        first = int(text) if _NUMBER.fullmatch(text) else 0
         return shown("list.html", list_page(found, Filter(*wanted), unknown, now(), first))
 
     async def job(request: web.Request) -> web.Response:
