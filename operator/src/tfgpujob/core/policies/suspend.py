@@ -55,7 +55,7 @@ def is_for(builder: StatusBuilder, reason: Reason) -> bool:
 def _set_conditions(builder: StatusBuilder, reason: Reason, text: str) -> None:
     builder.set(Condition.RUNNING, False, reason, text)
     builder.set(Condition.SUSPENDED, True, reason, text)
-    if builder.reason(Condition.CREATED):
+    if builder.attempt or builder.reason(Condition.CREATED):
         builder.set(Condition.CREATED, False, reason, text)
     if builder.is_true(Condition.RESTARTING):
         builder.set(Condition.RESTARTING, False, reason, text)
