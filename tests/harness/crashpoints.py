@@ -14,7 +14,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -71,13 +71,12 @@ def check(point: Point) -> list[str]:
         return [f"run: {error!r}"]
 
 
-def sample(each: int, seed: int = 1) -> list[Point]:
-    """`each` points of every scenario, the same ones every time."""
+def sample(each: int, scenarios: Iterable[str] = SCENARIOS, seed: int = 1) -> list[Point]:
+    """`each` points of each of these scenarios, the same ones every time, whatever other scenarios there are."""
     chosen = []
-    chance = random.Random(seed)
-    for scenario in SCENARIOS:
+    for scenario in scenarios:
         mine = list(points(scenario))
-        chosen += chance.sample(mine, min(len(mine), each))
+        chosen += random.Random(f"{seed} {scenario}").sample(mine, min(len(mine), each))
     return chosen
 
 
