@@ -51,6 +51,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
         schedule = replace(schedule, remainder="carry")
     if isinstance(data, Batches) and schedule.remainder != "step":
         data.check(schedule.replicas)
+    validation = fit.split("validation") if evaluates(settings.evaluate) or session.env.is_evaluator else None
     steps = trainer.build_steps(model, takeover, data, schedule)
     arranged = recompute_and_placement.rewrite_layers(model, settings.recompute or (), placement, devices, name)
     for line in (
@@ -61,7 +62,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
         *_executions(model),
         *built,
         *metrics.kept_over_resets(model),
-        *(metrics.variables_as_results(model) if fit.split("validation") is not None else []),
+        *(metrics.variables_as_results(model) if validation is not None else []),
         *arranged,
         *draw_notes(model, name),
         *steps.notes,
@@ -77,7 +78,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
         steps=steps,
         schedule=schedule,
         data=data,
-        validation=fit.split("validation") if evaluates(settings.evaluate) or session.env.is_evaluator else None,
+        validation=validation,
         test=fit.split("test"),
     )
 
