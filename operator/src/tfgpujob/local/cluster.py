@@ -132,7 +132,8 @@ class LocalCluster:
         self._processes[name] = process
         now = timestamp(datetime.now(UTC))
         container = {"name": names.CONTAINER, "ready": True, "state": {"running": {"startedAt": now}}}
-        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
+        created = pod["metadata"]["creationTimestamp"]  # its node is this machine
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": created}
         self._update(name, status={"phase": "Running", "conditions": [scheduled], "containerStatuses": [container]})
         watch = asyncio.create_task(self._watch(name, process))
         self._watches.add(watch)
