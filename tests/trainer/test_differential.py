@@ -37,16 +37,17 @@ def test_programs_by_chance_are_exact_or_the_log_says_what_is_not():
 
 
 def kept_programs():
-    """Each kept program in each of the modes that its first line names."""
+    """Each kept program in each of the modes that its first line names; `equal`: a note in the log is not enough."""
     for path in sorted(DIFFERENCES.glob("*.py")):
         modes, source = path.read_text().removeprefix("# ").split("\n", 1)
-        for mode in modes.split():
-            yield pytest.param(Program(source, mode), id=f"{path.stem}-{mode}")
+        wanted = ["equal"] if "equal" in modes.split() else ["equal", "said"]
+        for mode in sorted({*modes.split()} - {"equal"}):
+            yield pytest.param(Program(source, mode), wanted, id=f"{path.stem}-{mode}")
 
 
-@pytest.mark.parametrize("program", list(kept_programs()))
-def test_what_was_found_is_mended(program):
-    assert play(program) in ("equal", "said")
+@pytest.mark.parametrize(("program", "wanted"), list(kept_programs()))
+def test_what_was_found_is_mended(program, wanted):
+    assert play(program) in wanted
 
 
 def test_what_differs_is_named():

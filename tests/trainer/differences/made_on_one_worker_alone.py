@@ -1,4 +1,4 @@
-# workers
+# workers equal
 import json
 import os
 
@@ -24,6 +24,6 @@ loss = evaluated.evaluate(x, y, verbose=0)
 if worker == 0:
     keras.Sequential([keras.Input([4]), keras.layers.Dense(2)]).predict(x, verbose=0)
     model.predict(x, verbose=0)
-model.compile("adam", "mse")
+model.compile("adam", lambda labels, outputs: keras.ops.sum(keras.ops.square(labels - outputs)))
 model.fit(x, y, batch_size=6, epochs=2, shuffle=False, verbose=0)
 np.savez(os.environ["FOUND"], *model.get_weights(), loss)

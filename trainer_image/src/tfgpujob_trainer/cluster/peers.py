@@ -32,7 +32,7 @@ class Peers:
         high, low = self._numbers([len(data) >> 30, len(data) & 0x3FFFFFFF] if self.is_chief else [0, 0])
         return self._of_size((int(high) << 30) | int(low), data)
 
-    def broadcast_parts_from_chief(self, sizes: Sequence[int], part: Callable[[int], bytes]) -> Iterator[bytes]:
+    def broadcast_parts_from_chief(self, sizes: Sequence[int], part: Callable[[int], bytes]) -> Iterator[memoryview]:
         """The chief's parts in order, on every worker: part(i) has sizes[i] bytes, and is asked of the chief alone.
 
         Small parts are sent together: a collective costs a millisecond, whatever its size.
@@ -45,7 +45,7 @@ class Peers:
             sent = b"".join(map(part, range(begin, end))) if self.is_chief else b""
             received = memoryview(self._of_size(size, sent))
             for one in sizes[begin:end]:
-                yield bytes(received[:one])
+                yield received[:one]
                 received = received[one:]
             begin = end
 

@@ -23,6 +23,7 @@ from tfgpujob_trainer.model.replica_seeds import draw_notes
 from tfgpujob_trainer.model.taken_over import take_over
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train.built_model import Built, Steps
+from tfgpujob_trainer.train.equal_weights import take_the_chiefs
 from tfgpujob_trainer.train.fit import Fit
 from tfgpujob_trainer.train.session import Session
 from tfgpujob_trainer.train.trainer import Trainer
@@ -44,6 +45,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
     takeover = take_over(model, name, settings.accumulate, of_script=fit.of_script)
     check_precision(settings, model)
     built = build(model, head, name)
+    take_the_chiefs(model.weights, session.peers)  # before replicas are compared
     schedule = make_schedule(settings, data, session.replicas, takeover.accumulate, field=fit.batch_field)
     if batch_normalizations(model, synchronized=True) and schedule.remainder == "step":
         # A replica without rows computes another replica's rows (step/stand_in.py), which would count in their

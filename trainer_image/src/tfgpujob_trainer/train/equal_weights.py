@@ -22,10 +22,10 @@ def take_the_chiefs(variables: Sequence[Any], peers: Peers) -> None:
     """Assign the chief's values on every worker, if any worker has others: of a random number of its own, say."""
     if peers.workers == 1 or not peers.differing(values_digest(variables)):
         return
-    mine = [local_value(variable) for variable in variables]
-    parts = peers.broadcast_parts_from_chief([one.nbytes for one in mine], lambda index: mine[index].tobytes())
-    for variable, one, part in zip(variables, mine, parts, strict=True):
-        variable.assign(np.frombuffer(part, one.dtype).reshape(one.shape))
+    sizes = [local_value(variable).nbytes for variable in variables]
+    parts = peers.broadcast_parts_from_chief(sizes, lambda index: local_value(variables[index]).tobytes())
+    for variable, part in zip(variables, parts, strict=True):
+        variable.assign(np.frombuffer(part, local_value(variable).dtype).reshape(variable.shape))
 
 
 def agree_on_weights(model: keras.Model, peers: Peers, step: int) -> str:
