@@ -15,7 +15,7 @@ from unittest.mock import MagicMock
 import pytest
 import tensorflow as tf
 from tests.trainer.harness import launcher
-from tests.trainer.inprocess import session_of, strategy_over
+from tests.trainer.inprocess import session_of
 
 from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.contract import config
@@ -98,11 +98,6 @@ def test_sets_of_text_have_one_order_unless_the_job_says_otherwise():
     assert order({}) == order({}) != order({"PYTHONHASHSEED": "1"})
 
 
-LOOP = """
-import keras
-weight = keras.Variable(1.0)
-keras.optimizers.SGD().apply_gradients([(keras.ops.ones([]), weight)])
-"""
 CLICK = """
 import click
 @click.command()
@@ -139,15 +134,6 @@ def test_what_click_and_absl_find_wrong_with_the_arguments_is_said(text, argumen
         _run(script)
     assert str(caught.value).startswith(f"the arguments of a.py: {problem}")
     assert caught.value.fix == "give them in trainer.args, or as -- ARG… on the command line"
-
-
-def test_a_loop_that_trains_on_several_workers_is_said_to_be_for_a_program_of_ones_own(tmp_path):
-    script = tmp_path / "a.py"
-    script.write_text(LOOP)
-    strategy = strategy_over(2)
-    with strategy.scope(), pytest.raises(AttributeError, match="merge_call") as caught:
-        _run(script)
-    assert caught.value.__notes__[0].endswith("run a loop that trains as your own program: remove spec.trainer")
 
 
 SEARCH = """

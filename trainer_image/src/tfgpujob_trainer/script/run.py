@@ -40,14 +40,23 @@ from tfgpujob_trainer.script.ending import AtExit, leaving_as_exiting
 from tfgpujob_trainer.script.job_end import JobEnd, JobEndError
 from tfgpujob_trainer.script.place import place_in
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
-from tfgpujob_trainer.script.scope import JobScope, saved_models_loaded_outside, sessions_cleared_outside
+from tfgpujob_trainer.script.scope import (
+    JobScope,
+    gradients_applied_outside,
+    saved_models_loaded_outside,
+    sessions_cleared_outside,
+)
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 from tfgpujob_trainer.train.session import Session
 
-STRATEGIES = ("OneDeviceStrategy", "MirroredStrategy", "MultiWorkerMirroredStrategy", "ParameterServerStrategy")
+STRATEGIES = (
+    "OneDeviceStrategy",
+    "MirroredStrategy",
+    "CentralStorageStrategy",
+    "MultiWorkerMirroredStrategy",
+    "ParameterServerStrategy",
+)
 _HERE = "localhost:2222"
-_OUTSIDE_OF_A_STEP = "'NoneType' object has no attribute 'merge_call'"
-"""The error of Keras' optimizers when a script on several workers applies gradients itself."""
 _RELATIVE = "attempted relative import with no known parent package"
 _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
 
@@ -137,8 +146,6 @@ def _run(path: Path) -> None:
     except Exception as error:
         if (known := with_cause(error)) is not error:
             raise known from error
-        if _OUTSIDE_OF_A_STEP in str(error):
-            error.add_note("weights are for fit(); run a loop that trains as your own program: remove spec.trainer")
         raise
 
 
@@ -179,6 +186,7 @@ def replacements(path: Path, takeover: Takeover, scope: JobScope, session: Sessi
     yield shared_folders()
     yield sessions_cleared_outside(scope)
     yield saved_models_loaded_outside(scope)
+    yield gradients_applied_outside()
     yield from device_settings()
     for module in (tf.distribute, tf.distribute.experimental):
         for name in STRATEGIES:

@@ -91,3 +91,21 @@ def saved_models_loaded_outside(scope: JobScope) -> Iterator[None]:
     # Not tf.saved_model.load, which an import of tensorflow.compat.v1 puts back, such as by Keras' export().
     with mock.patch.object(saved_models, "load_partial", load):
         yield
+
+
+@contextmanager
+def gradients_applied_outside() -> Iterator[None]:
+    """A script may apply gradients between its calls of fit(): each worker does so, with the same gradients.
+
+    Keras' optimizers need a replica for that, and outside a strategy's run() there is none.
+    """
+    interim = tf.__internal__.distribute.interim
+    original = interim.maybe_merge_call
+
+    def update(function: Any, strategy: tf.distribute.Strategy, *args: Any, **kwargs: Any) -> Any:
+        if tf.distribute.in_cross_replica_context():
+            return function(strategy, *args, **kwargs)
+        return original(function, strategy, *args, **kwargs)
+
+    with mock.patch.object(interim, "maybe_merge_call", update):
+        yield
