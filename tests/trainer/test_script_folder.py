@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -107,6 +108,25 @@ def test_a_folder_of_very_many_files_is_one_link(code, tmp_path, monkeypatch):
     place(code, tmp_path / "files")
     assert (tmp_path / "files/images").readlink() == code / "images"
     assert written(tmp_path / "files") == []
+
+
+def test_what_another_program_removes_meanwhile_is_left_out(tmp_path, monkeypatch):
+    copy, is_of_a_tool = shutil.copyfile, folders._is_of_a_tool
+
+    def copied(source, target):
+        Path(source).unlink()
+        copy(source, target)
+
+    def looked_at(where):
+        shutil.rmtree(where)
+        return is_of_a_tool(where)
+
+    (tmp_path / "code/cache").mkdir(parents=True)
+    (tmp_path / "code/train.py").touch()
+    monkeypatch.setattr(shutil, "copyfile", copied)
+    monkeypatch.setattr(folders, "_is_of_a_tool", looked_at)
+    place(tmp_path / "code", tmp_path / "files")
+    assert [path.name for path in (tmp_path / "files").iterdir()] == [PLACED]
 
 
 def test_code_that_holds_the_folder_or_links_to_itself_comes_to_an_end(code):

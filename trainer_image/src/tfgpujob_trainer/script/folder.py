@@ -169,36 +169,47 @@ def _of_script(folder: Path) -> Iterator[str]:
 
 def _look(code: Path, folder: Path) -> tuple[list[str], dict[str, float]]:
     """The code's folders, and its files with their sizes; a folder that is not read is a file of infinite size: a link
-    to one above it, one that holds `folder`, one of a tool, and those after the first LISTED files."""
+    to one above it, one that holds `folder`, one of a tool, and those after the first LISTED files.
+
+    Files and folders that other programs remove meanwhile are left out.
+    """
     folders: list[str] = []
     found: dict[str, float] = {}
     seen, left, inside = {_identity(folder)}, deque([""]), folder.resolve()
     while left:
-        name = left.popleft()
-        where = code / name
-        if name and (_identity(where) in seen or inside.is_relative_to(where.resolve()) or _is_of_a_tool(where)):
-            if _identity(where) != _identity(folder):
-                found[name] = float("inf")
-            continue
-        seen.add(_identity(where))
-        try:
-            entries: list[os.DirEntry[str]] | None = sorted(os.scandir(where), key=lambda entry: entry.name)
-        except PermissionError:
-            entries = None
-        if entries is None or (name and len(found) + len(entries) > LISTED):
-            found[name] = float("inf")
-            continue
-        folders.append(name)
-        for entry in entries:
-            # ConfigMaps keep their files in ..data, and links to them where they belong.
-            if entry.name.startswith("..") or entry.name == "__pycache__":
+        with suppress(FileNotFoundError):
+            name = left.popleft()
+            where = code / name
+            if name and (_identity(where) in seen or inside.is_relative_to(where.resolve()) or _is_of_a_tool(where)):
+                if _identity(where) != _identity(folder):
+                    found[name] = float("inf")
                 continue
-            below = f"{name}/{entry.name}".lstrip("/")
-            if entry.is_file():
-                found[below] = entry.stat().st_size
-            elif entry.is_dir():
-                left.append(below)
+            seen.add(_identity(where))
+            try:
+                entries: list[os.DirEntry[str]] | None = sorted(os.scandir(where), key=lambda entry: entry.name)
+            except PermissionError:
+                entries = None
+            if entries is None or (name and len(found) + len(entries) > LISTED):
+                found[name] = float("inf")
+                continue
+            folders.append(name)
+            for entry in entries:
+                # ConfigMaps keep their files in ..data, and links to them where they belong.
+                if entry.name.startswith("..") or entry.name == "__pycache__":
+                    continue
+                below = f"{name}/{entry.name}".lstrip("/")
+                if entry.is_file():
+                    found[below] = _size(entry)
+                elif entry.is_dir():
+                    left.append(below)
     return folders, found
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _is_of_a_tool(where: Path) -> bool:
@@ -212,6 +223,8 @@ def _put(source: Path, target: Path, *, copied: bool) -> None:
     if copied:
         try:
             shutil.copyfile(source, beside)
+        except FileNotFoundError:
+            return
         except PermissionError:
             beside.unlink(missing_ok=True)
         else:
