@@ -30,6 +30,33 @@ def launch(tmp_path_factory):
         yield started
 
 
+CHILDREN = """
+import multiprocessing, os, pathlib, signal, time
+import keras, numpy as np
+
+def sleeping():
+    child = multiprocessing.Process(target=time.sleep, args=(600,))
+    child.start()
+    return child
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+ended, left = sleeping(), pathlib.Path("left")
+ended.terminate()
+ended.join()
+keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]).predict(np.ones((2, 1)), verbose=0)
+if not left.exists():
+    left.write_text(str(sleeping().pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+while is_alive(int(left.read_text())):
+    time.sleep(0.05)
+"""
+
+
 def settings(output: Path, **fields: Any) -> dict[str, Any]:
     return {"entrypoint": SCRIPT.name, "output": {"directory": str(output)}, **fields}
 
@@ -102,6 +129,16 @@ def test_one_worker_gives_what_plain_keras_gives(launch, plain):
     task = launch.start(settings(launch.directory / "alone"))
     assert task.wait() == 0, task.log
     same(task, weights(launch.directory), plain)
+
+
+def test_processes_of_a_script_end_by_sigterm_and_with_it(launch):
+    code = launch.directory / "children"
+    code.mkdir()
+    (code / "train.py").write_text(CHILDREN)
+    config = {"entrypoint": "train.py", "output": {"directory": str(launch.directory / "of-children")}}
+    for code_of_end in (137, 0):
+        task = launch.start(config, env={"TFGPU_CODE_DIR": str(code), "PYTHONPATH": str(code)})
+        assert task.wait() == code_of_end, task.log
 
 
 @pytest.mark.deep

@@ -8,6 +8,7 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -49,7 +50,8 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 def main(arguments: Sequence[str]) -> None:
     """Run one task and end the process; TensorFlow's own threads could otherwise still change the exit code."""
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    _end_with_parent()
+    _let_forked_processes_end()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.register(signal.SIGUSR1)
     heartbeat = Heartbeat.from_environment()
@@ -70,6 +72,33 @@ def main(arguments: Sequence[str]) -> None:
         # may be lost.
         end(outcome, heartbeat, deadline)
     end(outcome, heartbeat, deadline)
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def _let_forked_processes_end() -> None:
+    """Processes that a script forks, such as a multiprocessing.Pool, end by SIGTERM, and with this process.
+
+    Linux takes the thread that forks for the parent, so that only the main thread's children can end with it.
+    """
+    masks: dict[int, set[int]] = {}
+
+    def before() -> None:  # a signal must not reach the child while it has this process's handler
+        masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def in_both() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks[threading.get_ident()])
+
+    def in_child() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if threading.get_ident() == main_thread:
+            _end_with_parent()
+        in_both()
+
+    main_thread = threading.get_ident()
+    os.register_at_fork(before=before, after_in_parent=in_both, after_in_child=in_child)
 
 
 def end(outcome: Outcome, heartbeat: Heartbeat, deadline: CollectiveDeadline) -> NoReturn:
