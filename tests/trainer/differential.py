@@ -58,6 +58,7 @@ SAID = (
     "no metric counts it, so plain Keras shows 0",
     "reset_state() keeps it; here each epoch and evaluation begins at zero",
     "its result() is a variable, so plain Keras shows",
+    "which has a step less than Keras'",
     "begins at zero; Keras' first epoch adds to what was counted there before",
 )
 """What the log says of a program whose numbers depend on how many replicas there are."""

@@ -260,6 +260,12 @@ def test_a_last_batch_of_too_few_rows_stays_one_or_goes_to_the_one_before_it():
         (lambda: rows().map(lambda x, y: (x, tf.strings.as_string(y))).batch(2), None, "strings for y", "give each"),
         (lambda: rows().filter(lambda *_: tf.random.uniform([]) > 0.5).batch(2), None, "chooses its rows", "let only"),
         (lambda: rows().batch(3).window(2), None, "batches with a Dataset", "give dense"),
+        (
+            lambda: rows().batch(4).map(lambda x, y: (x, y[:1])),
+            None,
+            r"the shapes \(4, \d\), \(1,.*\): their",
+            "pad them",
+        ),
         (lambda: rows().shuffle(9).ragged_batch(3), None, r"has a shuffle\(\), and then a", r"let shuffle\(\) come"),
     ],
 )

@@ -63,8 +63,9 @@ class Schedule:
         """What a user should know about rows that cannot be split."""
         if not self.leftover:
             return []
-        fate = "the batch before takes them" if self.remainder == "carry" else "left out of each epoch"
-        return [f"the last {counted(self.leftover, 'row is', 'rows are')} too few for {self.replicas} replicas: {fate}"]
+        fate = "added to the batch before in each epoch" if self.remainder == "carry" else "left out of each epoch"
+        rows = counted(self.leftover, "row is", "rows are")
+        return [f"the last {rows} too few for {self.replicas} replicas: {fate}, which has a step less than Keras'"]
 
     def order(self, epoch: int) -> np.ndarray:
         """The order of all rows in `epoch`."""

@@ -23,6 +23,7 @@ from tfgpujob_trainer.step.trial import Seen, State, each_of, wide
 
 _KINDS = ("alike", "mean", "largest", "smallest", "sum")
 """Relation of one device's value to the replicas'. The first that fits: equal values fit others too."""
+_SHARED = {"mean": "the mean", "sum": "the sum", "largest": "the maximum", "smallest": "the minimum"}
 _ALIKE = 1e-3
 """Relative difference that equal values may have after rounding."""
 _UNLIKE = re.compile(r"replicas have changed (\S++) in different ways")
@@ -47,6 +48,7 @@ class LayerStates:
         Raises ConfigError for what replicas cannot share. Those of an earlier call are left out that no longer fit.
         """
         notes: list[str] = []
+        shared: dict[str, list[str]] = {}
         refused, before, self._states = [], self.kinds, []
         for i, state in enumerate(candidates):
             if id(state.value) not in changed:
@@ -58,6 +60,8 @@ class LayerStates:
                 refused.append(state.path)
                 continue
             self._states.append((state, kind))
+            if i not in before and kind in _SHARED:
+                shared.setdefault(_SHARED[kind], []).append(state.path)
             if not kinds and before.get(i, True):
                 notes.append(
                     f"{state.path}: its change by some rows does not follow from those by their halves, each step has "
@@ -69,6 +73,8 @@ class LayerStates:
                 "an extreme of those by their halves",
                 _FIX,
             )
+        for what, paths in shared.items():
+            notes.append(f"{', '.join(paths)}: replicas share {what} over the rows, which is what it was on some rows")
         return notes
 
     @property

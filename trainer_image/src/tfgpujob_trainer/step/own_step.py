@@ -241,8 +241,10 @@ class OwnSteps:
         if clips:
             fix = "give the optimizer global_clipnorm, clipnorm or clipvalue instead"
             said = [f"{who}: each replica clips the gradients of its own rows ({clips[0]}); {fix}"]
-        elif not uses or not all(uses) or trial.draws or batch_normalizations(self._model, synchronized=False):
+        elif not uses or trial.draws or batch_normalizations(self._model, synchronized=False):
             said = require("own train_step", self._name, who)
+        elif not all(uses) and not changed_by:
+            said = require("a loss that couples rows", self._name, f"{who} (its gradients are not those of its halves)")
         elif changed_by:
             by = ", ".join(sorted({*changed_by.values()}))
             said = require("own train_step", self._name, f"{who}, with {by} of its gradients")

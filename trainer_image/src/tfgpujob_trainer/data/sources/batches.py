@@ -90,6 +90,7 @@ class Batches(Ordered):
             self._head = next(self._read(0, 0, 0), None)
         if self._head is None:
             raise ConfigError(f"{self._what} has no rows")
+        _check_rows(self._head, self._what)
         rows: Rows = tf.nest.map_structure(lambda a: a[:count], self._head)
         return rows
 
@@ -170,6 +171,7 @@ class Batches(Ordered):
                 f"{self._what} ended after {number} batches, and more are asked for",
                 "use repeat(), or ask for fewer steps",
             )
+        _check_rows(rows, self._what)
         self._open = number + 1, batches
         return rows
 
@@ -180,6 +182,18 @@ def shared(rows: Rows, replicas: int, what: str = "train") -> int:
     if count < replicas:
         raise _too_few(what, count, replicas)
     return count
+
+
+def _check_rows(rows: Rows, what: str) -> None:
+    """Raise ConfigError if the arrays of a batch have different numbers of rows, so that it has no rows to share."""
+    shapes = [np.shape(array) for array in leaves(rows)]
+    if len({shape[:1] for shape in shapes}) > 1 or () in shapes:
+        raise ConfigError(
+            f"{what} has a batch whose arrays have the shapes {', '.join(map(str, shapes))}: their first dimensions "
+            "are not the same number of rows",
+            "pad them, so that each row of a batch has its own part of every array; or run it as your own program: "
+            "remove spec.trainer",
+        )
 
 
 def _spread(rows: Rows, count: int) -> Rows:
