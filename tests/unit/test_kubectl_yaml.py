@@ -53,6 +53,17 @@ def test_what_kubectl_refuses_is_refused(scalar: str) -> None:
         load(with_value(scalar))
 
 
+def test_a_number_of_thousands_of_digits_is_text_as_kubectl_reads_it() -> None:
+    digits = "9" * 5000
+    assert load(with_value(digits))["v"] == digits
+
+
+@pytest.mark.parametrize("keys", ["{1: a, 0x1: b}", "{true: a, y: b}", "{1: a, '1': b}"])
+def test_two_keys_that_become_the_same_text_are_refused(keys: str) -> None:
+    with pytest.raises(yaml.YAMLError, match="is there a second time"):
+        load(keys)
+
+
 def test_what_is_merged_in_may_be_replaced() -> None:
     text = "base: &base {a: 1, b: 2}\nv: {<<: *base, b: 3}\n"
     assert load(text)["v"] == {"a": 1, "b": 3}

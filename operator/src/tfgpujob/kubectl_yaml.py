@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from base64 import b64decode
 from typing import Any, Final
 
 import yaml
@@ -26,7 +27,10 @@ _CONSTANTS: Final[dict[str, bool | float | None]] = {
     **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
 }
-_INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))", re.ASCII)
+_INTEGER: Final = re.compile(
+    r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]{0,19}))", re.ASCII
+)
+"""Decimal numbers of up to 64 bits: Python refuses to read thousands of digits."""
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _INT64: Final = range(-(2**63), 2**63)
 """Only compare integers with it: for other values Python would iterate over the range."""
@@ -117,8 +121,12 @@ class Loader(yaml.SafeLoader):
         return f"tag:yaml.org,2002:{_TAGS.get(type(plain(value)), 'str')}"
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
-        """A number, boolean or null."""
-        value = _through_json(plain(node.value))
+        """A number, boolean or null. An explicit tag must be that of the value; !!float 5 is 5."""
+        found = plain(node.value)
+        kind, wanted = _TAGS.get(type(found), "str"), node.tag.rpartition(":")[2]
+        if kind != wanted and (kind, wanted) != ("int", "float"):
+            raise yaml.constructor.ConstructorError(None, None, f"{node.value!r:.60} is no !!{wanted}", node.start_mark)
+        value = _through_json(found)
         if isinstance(value, float) and not math.isfinite(value):
             raise yaml.constructor.ConstructorError(None, None, f"{node.value} is no number in JSON", node.start_mark)
         return value
@@ -129,7 +137,11 @@ class Loader(yaml.SafeLoader):
 
     def binary(self, node: yaml.ScalarNode) -> str:
         """The text that is encoded."""
-        return self.construct_yaml_binary(node).decode()
+        try:
+            return b64decode(node.value, validate=True).decode()
+        except ValueError:
+            problem = "!!binary is no text in base64"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Any, Any]:
         """With a text for each key."""
@@ -149,11 +161,11 @@ class Loader(yaml.SafeLoader):
         """kubectl silently takes the last one. Merged keys may be replaced."""
         seen = set[str]()
         for node in keys:
-            if isinstance(node, yaml.ScalarNode) and node.tag != _MERGE:
-                if node.value in seen:
-                    problem = f"{node.value} is there a second time: keep one of them"
+            if node.tag != _MERGE and (key := key_of(node)) is not None:
+                if key in seen:
+                    problem = f"{key} is there a second time: keep one of them"
                     raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-                seen.add(node.value)
+                seen.add(key)
 
 
 for _tag in _TAGS.values():
