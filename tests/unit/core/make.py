@@ -60,7 +60,8 @@ def pod(name: str = "train-worker-0", **fields: Any) -> Pod:
     termination = None
     if "exit" in fields:
         code = fields.pop("exit")
-        termination = Termination(code, None, "Error" if code else "Completed", "", fields.pop("at", ""))
+        reason = fields.pop("reason", "Error" if code else "Completed")
+        termination = Termination(code, None, reason, "", fields.pop("at", ""))
     ended = {"phase": "Failed" if termination.exit_code else "Succeeded", "ready": False} if termination else {}
     values: dict[str, Any] = {
         "name": name,

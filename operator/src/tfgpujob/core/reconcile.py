@@ -62,11 +62,12 @@ def reconcile(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
     if job["metadata"].get("deletionTimestamp"):
         return NOTHING
     builder = StatusBuilder(job, now)
-    if not is_ours(job) and has_own_pods(snapshot):
+    ours = is_ours(job)
+    if not ours and has_own_pods(snapshot):
         # It was handed to another controller after its pods were created: this operator still manages them.
         changed = f"{other_manager(job)[0]}: {MANAGED_BY}. Its pods go on as they were started."
         return invalid_spec.reconcile(snapshot, builder, changed, config)
-    if not is_ours(job) and not (is_dispatched(job) and config.kueue_enabled):
+    if not ours and not (is_dispatched(job) and config.kueue_enabled):
         return NOTHING
     if snapshot.quarantined:
         return invalid_spec.reconcile(snapshot, builder, snapshot.quarantined, config)

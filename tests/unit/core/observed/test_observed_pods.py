@@ -65,5 +65,9 @@ def test_the_container_decides_how_a_pod_ended() -> None:
     assert has_failed(failed)
     evicted = make.pod(phase="Failed")
     assert has_failed(evicted)
+    stopped = make.pod(exit=0, phase="Failed", status_reason="Evicted")
+    assert has_failed(stopped), "it exited with 0 because it was stopped"
+    assert not has_succeeded(stopped)
+    assert has_succeeded(make.pod(exit=0, phase="Failed")), "another container failed"
     assert not has_ended(make.pod())
     assert not has_ended(make.pod(phase="Succeeded")), "whatever that was, it was not the container"

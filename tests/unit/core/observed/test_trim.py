@@ -231,6 +231,18 @@ def test_how_the_container_ended() -> None:
     assert (short.exit_code, short.signal, short.reason, short.message, short.finished_at) == (0, None, "", "", "")
 
 
+@pytest.mark.parametrize(
+    ("phase", "state", "read"),
+    [("Failed", {}, 137), ("Failed", {"waiting": {}}, 137), ("Failed", {"terminated": {"exitCode": 1}}, 1),
+     ("Running", {"running": {}}, None), ("Pending", {"waiting": {}}, None)],
+)  # fmt: skip
+def test_how_a_container_ended_before_counts_if_its_pod_has_failed_since(phase: str, state: Any, read: int) -> None:
+    lost = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}
+    container = {"name": names.CONTAINER, "state": state, "lastState": lost}
+    found = trim_pod(pod(status={"phase": phase, "containerStatuses": [container]})).termination
+    assert (found and found.exit_code) == read
+
+
 WAITING = [
     ({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no gpu"}]},
      ("Unschedulable", "no gpu")),
@@ -246,6 +258,9 @@ WAITING = [
     ({"initContainerStatuses": [{"name": "proxy", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}},
                                  "lastState": {"terminated": {"exitCode": 3, "message": "no key"}}}]},
      ("CrashLoopBackOff", "init container proxy: m: exit code 3: no key")),
+    ({"initContainerStatuses": [{"name": "proxy", "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                                 "lastState": {"terminated": {"exitCode": 3, "message": "two\nlines\n"}}}]},
+     ("CrashLoopBackOff", "init container proxy: exit code 3: two lines")),
     ({"containerStatuses": [{"name": "tensorflow", "state": {"waiting": {"reason": "ContainerCreating"}}}]}, ("", "")),
     ({"containerStatuses": [{"name": "tensorflow", "state": {"waiting": {}}}]}, ("", "")),
     ({"containerStatuses": [{"name": "tensorflow"}]}, ("", "")),

@@ -385,6 +385,11 @@ def test_starts_that_are_always_too_late_come_after_longer_and_longer_waits() ->
             },
             "its readinessProbe does not pass",
         ),
+        (
+            {"nodeName": "n1"},
+            {"phase": "Unknown", "reason": "NodeLost", "message": "Node n1 is unresponsive."},
+            "is Unknown: NodeLost: Node n1 is unresponsive. Its events",
+        ),
     ],
 )
 def test_f6_a_start_that_is_silent_says_what_is_known_after_20_seconds_and_once(

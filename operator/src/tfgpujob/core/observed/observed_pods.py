@@ -133,14 +133,20 @@ def observe_pods(snapshot: Snapshot, status: Mapping[str, Any]) -> ObservedPods:
 
 
 def has_succeeded(pod: Pod) -> bool:
-    """By the exit code of the `tensorflow` container: a sidecar that still runs doesn't matter."""
-    return pod.termination is not None and pod.termination.exit_code == 0
+    """By the exit code of the `tensorflow` container: a sidecar that still runs doesn't matter. False if the cluster
+    ended the pod: many programs exit with 0 when they are stopped."""
+    return pod.termination is not None and pod.termination.exit_code == 0 and not ended_by_cluster(pod)
 
 
 def has_failed(pod: Pod) -> bool:
-    if pod.termination is not None:
-        return pod.termination.exit_code != 0
-    return pod.phase == "Failed"
+    if pod.termination is None:
+        return pod.phase == "Failed"
+    return pod.termination.exit_code != 0 or ended_by_cluster(pod)
+
+
+def ended_by_cluster(pod: Pod) -> bool:
+    """True if a node or a controller ended the pod (Evicted, DeadlineExceeded, …), so that no exit code says why."""
+    return pod.phase == "Failed" and bool(pod.status_reason)
 
 
 def has_ended(pod: Pod) -> bool:

@@ -103,6 +103,8 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
     target = conditions.get("DisruptionTarget", _EMPTY)
     inits = _by_name(status.get("initContainerStatuses"))
     container = _by_name(status.get("containerStatuses")).get(names.CONTAINER, _EMPTY)
+    if status.get("phase") == "Failed":
+        container = _ended(container)
     gate = inits.get(names.GATE_CONTAINER, _EMPTY).get("state") or _EMPTY
     gate_end = gate.get("terminated") or _EMPTY
     waiting_reason, waiting_message = _waiting(status, conditions)
@@ -215,6 +217,12 @@ def _fetch(inits: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         if name in _BRINGERS and code:
             return container
     return _EMPTY
+
+
+def _ended(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A container of a failed pod, with its last end as its state if it has no other: its node has restarted."""
+    last, state = container.get("lastState"), container.get("state") or _EMPTY
+    return {**container, "state": last} if last and "terminated" not in state else container
 
 
 def _unhealthy(container: Mapping[str, Any]) -> str:
@@ -354,7 +362,7 @@ def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, An
                 name = container.get("name")
                 who = f"{kind} {name}" if name != names.CONTAINER else ""
                 said = (who, waiting.get("message"), _last_end(container))
-                return waiting["reason"], ": ".join(str(text) for text in said if text)
+                return waiting["reason"], " ".join(": ".join(str(text) for text in said if text).split())
     return "", ""
 
 

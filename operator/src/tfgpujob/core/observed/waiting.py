@@ -30,6 +30,9 @@ def silence(pod: Pod) -> str:
         return ""
     if not pod.node:
         return "has no node, and no scheduler says why: is there a scheduler of that schedulerName?"
+    if pod.status_reason:
+        said = ": ".join(text for text in (pod.status_reason, pod.status_message.strip(". ")) if text)
+        return f"is {pod.phase}: {said}."
     if pod.running_init:
         return f"still runs its init container {pod.running_init}."
     if pod.program_began and pod.phase == "Running":

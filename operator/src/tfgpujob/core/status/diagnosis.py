@@ -354,7 +354,7 @@ def _by_reason(reason: str, sentence: str) -> Diagnosis | None:
 def _by_code(exit_code: int | None) -> Diagnosis:
     if exit_code in _BY_CODE:
         return _BY_CODE[exit_code]
-    if exit_code is not None and exit_code < 128:
+    if exit_code is not None and 0 < exit_code < 128:
         return Diagnosis.EXCEPTION
     return Diagnosis.KILLED if _signal(exit_code) else Diagnosis.UNKNOWN
 

@@ -34,6 +34,13 @@ def worker(index: int, **fields: Any) -> Pod:
         *(({"exit": code}, "ExitCode", Cause.PERMANENT) for code in (1, 2, 70, 71, 127)),
         *(({"exit": code}, "ExitCode", Cause.RETRYABLE) for code in (128, 134, 137, 139, 143, 160, 161, 255)),
         ({"phase": "Failed"}, "ExitCode", Cause.RETRYABLE),
+        ({"exit": 1, "reason": "OOMKilled"}, "ExitCode", Cause.RETRYABLE),
+        *(
+            ({"exit": code, "phase": "Failed", "status_reason": "DeadlineExceeded"}, "ExitCode", Cause.RETRYABLE)
+            for code in (0, 1, 137)
+        ),
+        ({"exit": 0, "phase": "Failed", "status_reason": "Evicted"}, "ExitCode", Cause.DISRUPTION),
+        ({"exit": -1}, "ExitCode", Cause.RETRYABLE),
         ({"exit": 137}, "Never", Cause.PERMANENT),
         ({"phase": "Failed"}, "Never", Cause.PERMANENT),
         ({"exit": 1}, "OnFailure", Cause.RETRYABLE),

@@ -20,7 +20,7 @@ from typing import Any
 from tfgpujob import names
 from tfgpujob.api import RestartPolicy
 from tfgpujob.core.observed.members import ReplicaId
-from tfgpujob.core.observed.observed_pods import ObservedPods, has_failed
+from tfgpujob.core.observed.observed_pods import ObservedPods, ended_by_cluster, has_failed
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import moment
 from tfgpujob.core.status.diagnosis import (
@@ -38,6 +38,8 @@ from tfgpujob_contract.exit_codes import ExitCode
 FIRST_RETRYABLE = 128
 NODE_LOST = "NodeLost"
 DEVICE_UNHEALTHY = "DeviceUnhealthy"
+OOM_KILLED = "OOMKilled"
+"""The container reached its memory limit. The kernel may have killed a child, and the program exits with any code."""
 PEER_FAILURE_GRACE = timedelta(seconds=10)
 """Grace period after a peer failure (exit code 160), within which the failure of the pod that caused it should be
 seen."""
@@ -183,8 +185,9 @@ def _cause(pod: Pod, policy: RestartPolicy) -> Cause:
     ended = pod.termination
     if ended is not None and missing_command(ended.reason, ended.exit_code, ended.message):
         return Cause.PERMANENT
-    code = ended.exit_code if ended is not None and not is_of_runtime(ended.reason) else FIRST_RETRYABLE
-    return Cause.RETRYABLE if code >= FIRST_RETRYABLE else Cause.PERMANENT
+    if ended is None or ended_by_cluster(pod) or is_of_runtime(ended.reason) or ended.reason == OOM_KILLED:
+        return Cause.RETRYABLE
+    return Cause.PERMANENT if 0 < ended.exit_code < FIRST_RETRYABLE else Cause.RETRYABLE
 
 
 def _rank(failure: Failure) -> tuple[bool, bool, bool, str, str]:
