@@ -39,12 +39,25 @@ def test_the_job_among_other_objects() -> None:
         ("kind: Pod", "holds Pod; it must hold a TFGPUJob"),
         ("{kind: TFGPUJob, apiVersion: kubeflow.org/v1}", "write tfgpu.dev/v1alpha1"),
         ("{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: a}}", "spec: is missing"),
+        ("{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: 1e3}}", "metadata.name: 1000 is a number"),
+        ("{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: [a]}", "metadata: this is a list"),
+        (
+            "{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: a, labels: {a: on}, lables: {}}}",
+            r"metadata.labels.a: true is a yes-or-no value(.|\n)*metadata.lables: .*did you mean labels\?",
+        ),
     ],
 )
 def test_what_is_no_job_is_refused_with_what_to_do(text: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(CliError, match=problem) as caught:
         read_job(write(tmp_path, text))
     assert caught.value.code == Exit.USAGE
+
+
+def test_a_file_in_another_encoding_is_to_be_saved_as_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_bytes(b"kind: TFGPUJob # caf\xe9")
+    with pytest.raises(CliError, match="save it as UTF-8"):
+        read_job(str(file))
 
 
 def test_a_job_is_read_as_kubectl_reads_it(tmp_path: Path) -> None:

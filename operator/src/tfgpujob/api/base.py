@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -52,8 +53,18 @@ class StatusModel(Model):
     """Written by the operator, read back by the operator and by clients."""
 
 
+_QUANTITY = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?", re.ASCII)
+
+
+def is_quantity(value: Any) -> bool:
+    """True if the API server takes it for a quantity. Its numbers may have a fraction."""
+    if isinstance(value, str):
+        return _QUANTITY.fullmatch(value) is not None
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _quantity(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if isinstance(value, float) or not is_quantity(value):
         raise PydanticCustomError("quantity", "not a quantity")
     return value
 

@@ -132,10 +132,15 @@ def _bad_value(path: str, kind: str, value: Any, ctx: Mapping[str, Any]) -> Inva
         "too_short": lambda: (f"has {counted(ctx['actual_length'], 'entry', 'entries')}", f"give {ctx['min_length']}"),
         "too_long": lambda: (f"has {ctx['actual_length']} entries", f"use at most {ctx['max_length']}"),
         "string_pattern_mismatch": lambda: (f"{said} is not valid", _PATTERNS.get(leaf, f"match {ctx['pattern']}")),
-        "quantity": lambda: (f"{said} is not a quantity", "write it as 4, 500m or 16Gi"),
+        "quantity": lambda: no_quantity(value),
     }
     problem, fix = translated[kind]()
     return Invalid(path, problem, fix)
+
+
+def no_quantity(value: Any) -> tuple[str, str]:
+    """Problem and fix."""
+    return f"{shown(value)} is not a quantity", "write it as 4, 500m or 16Gi"
 
 
 def _too_small(said: str, value: Any, least: int) -> tuple[str, str]:
@@ -143,6 +148,8 @@ def _too_small(said: str, value: Any, least: int) -> tuple[str, str]:
 
 
 def _what(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return "a number beyond 64 bits"
     return _TYPES.get(type(value), "a mapping")
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from tfgpujob import names
 from tfgpujob.api import Invalid, JobSpec, parse_job
+from tfgpujob.api.pod_schema import metadata_against_schema
 from tfgpujob.convert.code import job_name, job_without_code
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
@@ -58,7 +59,7 @@ def _read(file: str) -> tuple[str, tuple[Object, ...]]:
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}", "name a YAML file with a job", Exit.NOT_FOUND) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CliError(f"{file} is no YAML: {_said(error, text)}", "correct it") from error
+        raise CliError(f"{file} is no YAML: {_said(error, text)}", _fix(error)) from error
     return text, tuple(obj for document in documents for obj in _flat(document, file))
 
 
@@ -91,6 +92,10 @@ def _too_large(node: yaml.Node, room: int) -> str:
             return ""
         level = [node for items in lists for item in items for node in (item if isinstance(item, tuple) else (item,))]
     return f"is nested more than {_MAX_LEVELS} levels deep"
+
+
+def _fix(error: UnicodeDecodeError | yaml.YAMLError) -> str:
+    return "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "correct it"
 
 
 def _said(error: UnicodeDecodeError | yaml.YAMLError, text: str) -> str:
@@ -211,8 +216,12 @@ def _spec(job: Object) -> JobSpec | tuple[Invalid, ...]:
     """The spec, or what is wrong with the job."""
     if job.get("apiVersion") != names.API_VERSION:
         return (Invalid("apiVersion", f"is {job.get('apiVersion')!r}", f"write {names.API_VERSION}"),)
+    metadata = tuple(metadata_against_schema(job.get("metadata")))
     spec = parse_job(job, allow_host=True)
-    return spec if isinstance(spec, JobSpec) else tuple(spec)
+    if not metadata:
+        return spec
+    others = () if isinstance(spec, JobSpec) else spec
+    return (*metadata, *(problem for problem in others if not problem.field.startswith("metadata")))
 
 
 def _name(job: Object) -> str:
