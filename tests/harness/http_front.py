@@ -254,7 +254,7 @@ def _selected(request: web.Request, obj: Object) -> bool:
         path, _, value = term.partition("=")
         found: Any = obj
         for key in path.split("."):
-            found = found[key]
+            found = found.get(key, "")
         if found != value:
             return False
     return True

@@ -46,6 +46,7 @@ def test_a_job_from_its_submission_to_its_end(live: LiveCluster) -> None:
         _warns(live, "whole-worker-0", "Warning")
         _warns(live, "whole-worker-1", "Normal")
         _warns(live, "w", "Warning")
+        _warns(live, "", "Warning")
         assert {event["involvedObject"]["name"] for event in client.events("whole")} == {"whole", "whole-worker-0"}
         assert client.nodes() == ()
         client.delete("whole")
@@ -53,8 +54,8 @@ def test_a_job_from_its_submission_to_its_end(live: LiveCluster) -> None:
 
 
 def _warns(live: LiveCluster, pod: str, kind: str) -> None:
-    about = {"kind": "Pod", "name": pod, "namespace": "default"}
-    event = {"metadata": {"name": f"{pod}.1"}, "involvedObject": about, "type": kind, "reason": "Unhealthy"}
+    about = {"kind": "Pod", "namespace": "default"} | ({"name": pod} if pod else {})
+    event = {"metadata": {"name": f"{pod or 'of-no-name'}.1"}, "involvedObject": about, "type": kind, "reason": "Odd"}
     live.do(lambda: live.server.create("Event", "default", event, by="kubelet"))
 
 

@@ -245,6 +245,14 @@ def test_f6_of_a_pod_without_a_reason_kubernetes_last_warning_is_quoted() -> Non
     ]
 
 
+@pytest.mark.parametrize("missing", ["reason", "message"])
+def test_an_event_may_lack_what_its_author_left_out(missing: str) -> None:
+    whole = event(1, "Odd", "It rained.")
+    kept = whole["message"] if missing == "reason" else whole["reason"]
+    del whole[missing]
+    assert any(line.endswith(f"  {kept}") for line in past(whole))
+
+
 def test_a_reason_without_a_known_fix_is_followed_to_the_pods_events() -> None:
     pod = pod_of("digits-worker-0", "digits")
     gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Blocked by gates"}

@@ -223,7 +223,8 @@ class AsyncClient:
         of_job = f"involvedObject.name={paths.checked(name)},involvedObject.kind={names.KIND}"
         found = await self._server.items(where, {"fieldSelector": of_job})
         warnings = await self._server.items(where, {"fieldSelector": "involvedObject.kind=Pod,type=Warning"})
-        return [*found, *(event for event in warnings if event["involvedObject"]["name"].startswith(f"{name}-"))]
+        about = ((event["involvedObject"].get("name", ""), event) for event in warnings)
+        return [*found, *(event for pod, event in about if pod.startswith(f"{name}-"))]
 
     async def nodes(self) -> Sequence[Object] | None:
         """The nodes of the cluster; None if the caller may not list them."""

@@ -53,7 +53,7 @@ def _events(facts: Facts) -> Iterator[Entry]:
     for event in facts.events:
         when = event.get("firstTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
         times = f" ({event['count']} times)" if int(event.get("count") or 1) > 1 else ""
-        yield from _at(when, f"{event['reason']}: {event['message']}{times}")
+        yield from _at(when, f"{_said(event)}{times}")
     for warning in facts.warnings:
         yield from _at(last_time(warning), warning_text(warning))
 
@@ -66,7 +66,12 @@ def last_time(event: Object) -> str | None:
 
 def warning_text(event: Object) -> str:
     """A kubelet's or a scheduler's sentence about a pod."""
-    return f"{event['involvedObject']['name']}: {event.get('reason')}: {event.get('message')}"
+    return f"{event['involvedObject'].get('name', '')}: {_said(event)}"
+
+
+def _said(event: Object) -> str:
+    """Reason and message; an author of events may leave out either."""
+    return ": ".join(text for text in (event.get("reason"), event.get("message")) if text)
 
 
 def _conditions(facts: Facts) -> Iterator[Entry]:
