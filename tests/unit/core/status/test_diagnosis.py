@@ -81,6 +81,8 @@ EMPTY_DIR = 'Usage of EmptyDir volume "scratch" exceeds the limit "10Mi". '
         ("Error", 130, "", "Killed", "Killed by SIGINT: "),
         ("Error", 255, "", "Unknown", "Unknown; Kubernetes says: exit code 255"),
         ("Odd", None, "It rained.", "Unknown", "Unknown; Kubernetes says: Odd: It rained."),
+        ("PostStartHookError", 137, "", "Unknown", "Unknown; Kubernetes says: PostStartHookError: exit code 137"),
+        ("Odd", 1, "It rained.", "Unknown", "Unknown; Kubernetes says: Odd: It rained.: exit code 1"),
         ("Odd", 0, "It rained.", "Unknown", "Unknown; Kubernetes says: Odd: It rained.: exit code 0"),
         ("Evicted", None, EMPTY_DIR, "Evicted", "Raise the limit that the message names (sizeLimit"),
         ("Evicted", None, "Container a exceeded its local ephemeral storage limit", "Evicted", "Raise the limit that"),

@@ -166,6 +166,8 @@ _OF_ITS_OWN_LIMIT = (
 _OWN_LIMIT = ("exceeds the limit", "exceeds the total limit", "exceeded its local ephemeral storage limit")
 _REFUSED = "Pod was rejected"
 """Prefix of the kubelet's message about a pod that it does not admit, from Kubernetes 1.25 on."""
+_OF_A_PROGRAM = ("", "Error", "Completed")
+"""Reasons of containers whose program ended by itself, as its exit code says."""
 _OF_THE_RUNTIME = ("StartError", "ContainerCannotRun", "ContainerStatusUnknown")
 """Reasons of containers whose exit code is from the runtime or the kubelet, not from a program."""
 _SHELLS_CODES = (126, 127)
@@ -348,7 +350,7 @@ def _by_reason(reason: str, sentence: str) -> Diagnosis | None:
         return Diagnosis.UNKNOWN
     if no_room_on_node(reason) or sentence.startswith(_REFUSED):
         return Diagnosis.NODE_REFUSED
-    return _BY_REASON.get(reason)
+    return None if reason in _OF_A_PROGRAM else _BY_REASON.get(reason, Diagnosis.UNKNOWN)
 
 
 def _by_code(exit_code: int | None) -> Diagnosis:
