@@ -35,7 +35,7 @@ def update_condition(ctx: ReconcileContext) -> tuple[Event, ...]:
 
 
 def unused(ctx: ReconcileContext) -> Outcome | None:
-    """Policy: suspendIdleSeconds, and all reports say that no GPU was used for so long."""
+    """The suspension of a job of which all reports say that no GPU was used for suspendIdleSeconds."""
     limit, seconds = ctx.spec.run_policy.suspend_idle_seconds, _seconds(ctx)
     # MultiKueue's user resumes a job in the other cluster, where nothing of this is known.
     if limit is None or seconds is None or seconds < limit or prebuilt_name(ctx.job):

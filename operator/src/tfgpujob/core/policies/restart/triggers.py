@@ -1,4 +1,4 @@
-"""What restarts an attempt or a replica: a failed or lost pod, and, with stallPolicy Restart, a stall."""
+"""What ends an attempt or a replica that runs: a failed or lost pod, and reports that it makes no progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import has_ended
 from tfgpujob.core.observed.plan import replica_specs
 from tfgpujob.core.observed.snapshot import Outcome
-from tfgpujob.core.policies import stall
+from tfgpujob.core.policies import idle, stall
 from tfgpujob.core.policies.context import ReconcileContext
 from tfgpujob.core.policies.restart import gang
 from tfgpujob.core.policies.restart.failure import Cause, Failure, failures, peer_failure_grace, root_cause
@@ -33,10 +33,11 @@ def lost_or_failed(ctx: ReconcileContext) -> Outcome | None:
     return gang.restart_after(ctx, found)
 
 
-def stalled(ctx: ReconcileContext) -> Outcome | None:
-    """Policy: stallPolicy Restart, and the job is Stalled."""
+def unproductive(ctx: ReconcileContext) -> Outcome | None:
+    """Policy: stallPolicy Restart, and the job is Stalled; else suspendIdleSeconds, and all reports say that no GPU was
+    used for so long."""
     failure = _stall_failure(ctx)
-    return gang.restart_after(ctx, [failure]) if failure else None
+    return gang.restart_after(ctx, [failure]) if failure else idle.unused(ctx)
 
 
 def _stall_failure(ctx: ReconcileContext) -> Failure | None:
