@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfgpujob.core.observed.observed_pods import observe_pods
+from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.ownership import is_ours
 from tfgpujob.core.observed.packed import spec_of
-from tfgpujob.core.observed.snapshot import Object, Pod, Question, Snapshot
+from tfgpujob.core.observed.snapshot import Object, Pod, Question, ResizeTo, Snapshot, WhoTrains
 from tfgpujob.core.status.progress import can_report
 from tfgpujob.names import Phase, Role
 
@@ -43,7 +43,13 @@ def leader_request(snapshot: Snapshot) -> LeaderRequest | None:
     running = sum(pod.phase == "Running" for pod in snapshot.pods)
     workers = members.pods_of(Role.WORKER) if members.resize is None else members.resize.workers
     replaces = snapshot.job["status"].get("phase") == Phase.RESTARTING
-    return LeaderRequest(leader, observed.question, workers, replaces, running)
+    return LeaderRequest(leader, question(observed), workers, replaces, running)
+
+
+def question(observed: ObservedPods) -> Question:
+    """What the leader is asked, if it is. An answer to another question does not count."""
+    resize = observed.members.resize
+    return WhoTrains(observed.losses) if resize is None else ResizeTo(resize.generation, observed.losses)
 
 
 def asks(job: Object) -> bool:

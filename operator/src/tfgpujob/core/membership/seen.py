@@ -9,6 +9,7 @@ from typing import Self
 
 from tfgpujob.api import JobSpec
 from tfgpujob.api.run_policy import ElasticPolicy
+from tfgpujob.core.membership.leader import question
 from tfgpujob.core.observed.members import Membership, ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended
 from tfgpujob.core.observed.plan import Plan
@@ -76,7 +77,7 @@ class Seen:
         leader, answer = self.observed.pods.get(self.members.chief), self.snapshot.leader_answer
         if answer is None or leader is None or answer.pod_uid != leader.uid:
             return None
-        return answer.said if answer.question == self.observed.question else None
+        return answer.said if answer.question == question(self.observed) else None
 
     @property
     def to_resize(self) -> Said | None:

@@ -10,7 +10,7 @@ from tfgpujob.core.observed.members import Membership, ReplicaId
 from tfgpujob.core.observed.metadata import pod_name
 from tfgpujob.core.observed.ownership import Ownership, pod_ownership
 from tfgpujob.core.observed.restart_records import RestartRecord, read
-from tfgpujob.core.observed.snapshot import Pod, Question, ResizeTo, Snapshot, WhoTrains
+from tfgpujob.core.observed.snapshot import Pod, Snapshot
 from tfgpujob.names import ROLES, Role
 
 
@@ -51,12 +51,6 @@ class ObservedPods:
         """Restarts of its chief and workers that are counted."""
         gang = ((role, index) for role in (Role.CHIEF, Role.WORKER) for index in range(self.members.pods_of(role)))
         return sum(map(self.restart, gang))
-
-    @property
-    def question(self) -> Question:
-        """What the leader of its gang is asked, if it is."""
-        resize = self.members.resize
-        return WhoTrains(self.losses) if resize is None else ResizeTo(resize.generation, self.losses)
 
     def restart_pending(self, replica: ReplicaId) -> bool:
         """Its restart is a persisted intent, and its new pod has not been observed yet."""
