@@ -47,11 +47,10 @@ types: venv ## mypy, strict
 	$(VENV)/bin/mypy
 
 .PHONY: crds
-crds: venv ## the CRD, the references, the tables of the docs and the synchronous client, from the code
+crds: venv ## the CRD, the references, and the tables of the docs, from the code
 	$(PY) -m tfgpujob.api.crd --write
 	$(PY) -m tfgpujob.cli.reference --write
 	$(PY) -m tests.generated_docs --write
-	$(PY) -P operator/src/tfgpujob/client/generate.py --write
 
 DOCS_VENV := .venv-docs
 $(DOCS_VENV)/.stamp: docs/requirements.txt

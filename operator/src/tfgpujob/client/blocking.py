@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Generator
-from typing import Any, Final, Self, TypeVar
-
-from tfgpujob.client.asynchronous import AsyncClient
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 SIGNAL_SECONDS: Final = 0.5
@@ -99,33 +97,3 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-
-class BlockingClient:
-    """An `AsyncClient` on a loop in a thread. Its methods are generated into `synchronous.py`."""
-
-    def __init__(self, *, context: str | None = None, namespace: str | None = None) -> None:
-        """The cluster of $KUBECONFIG, of this pod, or of ~/.kube/config. Raises NoClusterError."""
-        self._loop = LoopThread()
-        self._run, self._iterate = self._loop.run, self._loop.iterate
-        try:
-            self._client = self._loop.run(AsyncClient.connect(context=context, namespace=namespace))
-        except BaseException:
-            self._loop.stop()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the connection."""
-        self._loop.run(self._client.__aexit__())
-        self._loop.stop()
-
-    @property
-    def namespace(self) -> str:
-        """Where jobs are looked for when a call names no namespace."""
-        return self._client.namespace

@@ -1,222 +1,116 @@
-"""The client, for scripts and notebooks.
-
-Generated from asynchronous.py by `make crds`: change that, not this.
-"""
+"""The client, for scripts and notebooks: each method is one of the asynchronous client, and waits for its result."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from tfgpujob import names
-from tfgpujob.api.status import ProgressStatus
-from tfgpujob.client.blocking import BlockingClient
-from tfgpujob.client.gpu_check import GpuCheck
-from tfgpujob.client.job import Job
-from tfgpujob.client.logs import LogLine
-from tfgpujob.client.tensorboard import TensorBoard
-from tfgpujob.client.usage import Usage
-from tfgpujob.client.viewer import PORT
-from tfgpujob.core.observed.progress_series import Series
-from tfgpujob.core.observed.snapshot import Object
-from tfgpujob.names import Condition
+from tfgpujob.client.asynchronous import AsyncClient
+from tfgpujob.client.blocking import LoopThread
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Client(BlockingClient):
-    """`AsyncClient` without the `await`. A context manager; works in notebooks too."""
+def _waits(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """The method, which returns its result."""
 
-    def submit(self, job: Mapping[str, Any], others: Sequence[Object] = (), *, replace: bool = False) -> Job:
-        """Create a TFGPUJob as YAML gives it. Raises InvalidJobError before anything is sent.
+    @functools.wraps(method)
+    def call(self: Client, /, *arguments: P.args, **named: P.kwargs) -> T:
+        return self._loop.run(method(self._client, *arguments, **named))
 
-        `replace` deletes a job of that name first, with its pods, whatever its state. If the new job would be refused,
-        ApiError is raised before that.
+    return call
 
-        `others` are objects that it needs, created before it. A ConfigMap is owned by the job and deleted with it; an
-        existing one is refused, unless it is immutable and has the same data. Other existing objects are left
-        unchanged. If one of them can't be created, the job isn't created either.
-        """
-        return self._run(self._client.submit(job, others, replace=replace))
 
-    def ask(self, path: str, *, query: Mapping[str, str] | None = None, body: Object | None = None) -> Object:
-        """What the server answers to a GET of any path, or to a POST if there is a body."""
-        return self._run(self._client.ask(path, query=query, body=body))
+def _iterates(
+    method: Callable[Concatenate[AsyncClient, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Client, P], Generator[T, None, None]]:
+    """The method, as a generator."""
 
-    def absent_claims(self, job: Job) -> Sequence[str]:
-        """The PersistentVolumeClaims that the job needs and that don't exist. Claims that the caller may not read count
-        as existing.
-        """
-        return self._run(self._client.absent_claims(job))
+    @functools.wraps(method)
+    def call(self: Client, /, *arguments: P.args, **named: P.kwargs) -> Generator[T, None, None]:
+        return self._loop.iterate(method(self._client, *arguments, **named))
 
-    def get(self, name: str, namespace: str | None = None) -> Job:
-        """The job as it is now."""
-        return self._run(self._client.get(name, namespace))
+    return _documented(call)
 
-    def list(
-        self, namespace: str | None = None, *, all_namespaces: bool = False, cached: bool = False
-    ) -> Sequence[Job]:
-        """The jobs of a namespace, or of the whole cluster.
 
-        `cached`: as the API server has them in its cache, which costs it less and may be a moment behind.
-        """
-        return self._run(self._client.list(namespace, all_namespaces=all_namespaces, cached=cached))
+def _in_batches(
+    method: Callable[Concatenate[AsyncClient, P], AsyncIterator[T]],
+    batches: Callable[Concatenate[AsyncClient, P], AsyncIterator[Sequence[T]]],
+) -> Callable[Concatenate[Client, P], Generator[T, None, None]]:
+    """The method, as a generator of the items of `batches`: a thread that waited for each item would be slow."""
 
-    def deleted(
-        self,
-        name: str = "",
-        namespace: str | None = None,
-        *,
-        all_namespaces: bool = False,
-        page: str = names.PAGE_SERVICE,
-    ) -> Sequence[Job]:
-        """Jobs that were deleted, as the operator last saw them, the newest first; without a name, all.
-
-        `page`: the Service of the operator's page, as namespace/name. It answers with what the caller may get, so the
-        login must be a token.
-        """
-        return self._run(self._client.deleted(name, namespace, all_namespaces=all_namespaces, page=page))
-
-    def watch(self, name: str, namespace: str | None = None) -> Generator[Job, None, None]:
-        """The job as it is now, and again after every change, until it is deleted. Raises ApiError(404)."""
-        return self._iterate(self._client.watch(name, namespace))
-
-    def wait(
-        self,
-        name: str,
-        namespace: str | None = None,
-        *,
-        condition: str = Condition.FINISHED,
-        timeout_seconds: float | None = None,
-    ) -> Job:
-        """Until the condition is True, or the job has finished without it ever becoming so.
-
-        Raises TimeoutError, and ApiError(404) when the job is deleted meanwhile.
-        """
-        return self._run(self._client.wait(name, namespace, condition=condition, timeout_seconds=timeout_seconds))
-
-    def suspend(self, name: str, namespace: str | None = None) -> Job:
-        """Stop its pods and keep the job."""
-        return self._run(self._client.suspend(name, namespace))
-
-    def resume(self, name: str, namespace: str | None = None) -> Job:
-        """Continue from the last checkpoint."""
-        return self._run(self._client.resume(name, namespace))
-
-    def scale(self, name: str, workers: int, namespace: str | None = None) -> Job:
-        """Set the number of workers; an elastic job is resized while it runs. Raises InvalidJobError before anything is
-        sent if the job can't have that many.
-        """
-        return self._run(self._client.scale(name, workers, namespace))
-
-    def restart(self, name: str, namespace: str | None = None, *, timeout_seconds: float | None = None) -> Job:
-        """Stop all pods and start them again, from the last checkpoint; budgets and history stay.
-
-        A finished job never runs again, so it is deleted and created again with the same spec and the same ConfigMaps.
-        A spec that would be refused today raises InvalidJobError or ApiError before anything is deleted. Raises
-        TimeoutError when the pods of a running job are not gone in time; the job then stays suspended.
-        """
-        return self._run(self._client.restart(name, namespace, timeout_seconds=timeout_seconds))
-
-    def delete(self, name: str, namespace: str | None = None, *, propagation: str = "Background") -> None:
-        """Delete the job with its pods. `propagation`: Background, Foreground, or Orphan, which keeps the pods."""
-        self._run(self._client.delete(name, namespace, propagation=propagation))
-
-    def progress(self, name: str, namespace: str | None = None) -> ProgressStatus | None:
-        """status.progress: how far the training is; None until the first progress report."""
-        return self._run(self._client.progress(name, namespace))
-
-    def pods(self, name: str, namespace: str | None = None) -> Sequence[Object]:
-        """The job's pods as Kubernetes gives them, in the order of their names."""
-        return self._run(self._client.pods(name, namespace))
-
-    def events(self, name: str, namespace: str | None = None) -> Sequence[Object]:
-        """The events about the job and the warnings about its pods, as the cluster still has them: by default of the
-        last hour."""
-        return self._run(self._client.events(name, namespace))
-
-    def nodes(self) -> Sequence[Object] | None:
-        """The nodes of the cluster; None if the caller may not list them."""
-        return self._run(self._client.nodes())
-
-    def logs(
-        self,
-        name: str,
-        namespace: str | None = None,
-        *,
-        follow: bool = False,
-        tail: int | None = None,
-        role: str | None = None,
-        index: int | None = None,
-    ) -> Generator[LogLine, None, None]:
-        """The log lines of all replicas, of those of one role, or of the one with that index.
-
-        `follow` yields lines as they are written, through restarts, until the job has finished. `tail`: start with this
-        many lines of each pod.
-        """
-        batches = self.log_batches(name, namespace, follow=follow, tail=tail, role=role, index=index)
-        with contextlib.closing(batches):
-            for batch in batches:
+    @functools.wraps(method)
+    def call(self: Client, /, *arguments: P.args, **named: P.kwargs) -> Generator[T, None, None]:
+        with contextlib.closing(self._loop.iterate(batches(self._client, *arguments, **named))) as found:
+            for batch in found:
                 yield from batch
 
-    def log_batches(
-        self,
-        name: str,
-        namespace: str | None = None,
-        *,
-        follow: bool = False,
-        tail: int | None = None,
-        role: str | None = None,
-        index: int | None = None,
-    ) -> Generator[Sequence[LogLine], None, None]:
-        """As `logs`, in batches of the lines that are available, for logs of gigabytes."""
-        return self._iterate(
-            self._client.log_batches(name, namespace, follow=follow, tail=tail, role=role, index=index)
-        )
+    return _documented(call)
 
-    def usage(self, name: str, namespace: str | None = None) -> Usage:
-        """What each replica uses, and how fast it is."""
-        return self._run(self._client.usage(name, namespace))
 
-    def series(self, name: str, namespace: str | None = None) -> Series:
-        """The curves of the training by name: loss, metrics, seconds of a step. Empty if they are not known.
+def _documented(call: Callable[P, T]) -> Callable[P, T]:
+    """With the signature that help() shows."""
+    shown = inspect.signature(call)
+    items = str(shown.return_annotation).removeprefix("Async")
+    call.__signature__ = shown.replace(return_annotation=items)  # type: ignore[attr-defined] # inspect reads it
+    return call
 
-        A running trainer is asked for them. After its end they are read from the log, if the pod still exists.
-        """
-        return self._run(self._client.series(name, namespace))
 
-    def tensorboard(
-        self,
-        name: str,
-        namespace: str | None = None,
-        *,
-        port: int = PORT,
-        logdir: str | None = None,
-        image: str | None = None,
-    ) -> Generator[TensorBoard, None, None]:
-        """TensorBoard on the job's events, at this machine's port (0: any free one), for as long as it is iterated.
+class Client:
+    """`AsyncClient` without the `await`. A context manager; works in notebooks too."""
 
-        `logdir`: where the events are as the job's pods see it, if the bundled trainer did not write them. `image`: one
-        with TensorBoard, if the job's own has none. Raises TensorBoardError.
-        """
-        return self._iterate(self._client.tensorboard(name, namespace, port=port, logdir=logdir, image=image))
+    def __init__(self, *, context: str | None = None, namespace: str | None = None) -> None:
+        """The cluster of $KUBECONFIG, of this pod, or of ~/.kube/config. Raises NoClusterError."""
+        self._loop = LoopThread()
+        try:
+            self._client = self._loop.run(AsyncClient.connect(context=context, namespace=namespace))
+        except BaseException:
+            self._loop.stop()
+            raise
 
-    def files(
-        self, name: str, path: str, namespace: str | None = None, *, image: str | None = None
-    ) -> Generator[TensorBoard, None, None]:
-        """A pod that hands out one file or folder of the job, at /tar of its address, for as long as it is iterated.
+    def __enter__(self) -> Self:
+        return self
 
-        `path`: as the job's pods see it, or relative to the folder that a script runs in, or to the output directory.
-        `image`: one with Python, if the job's own has none. Raises TensorBoardError.
-        """
-        return self._iterate(self._client.files(name, path, namespace, image=image))
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    def check_gpus(
-        self, *, image: str, gpus: int = 1, node: str | None = None, timeout_seconds: float = 120
-    ) -> Generator[GpuCheck, None, None]:
-        """Run a pod that computes on GPUs of one node and yield its state until it reports its result; then delete it.
+    def close(self) -> None:
+        """End the connection."""
+        self._loop.run(self._client.__aexit__())
+        self._loop.stop()
 
-        `image`: the trainer's. `node`: by its hostname; None: the scheduler chooses. Raises PodError.
-        """
-        return self._iterate(
-            self._client.check_gpus(image=image, gpus=gpus, node=node, timeout_seconds=timeout_seconds)
-        )
+    @property
+    def namespace(self) -> str:
+        """Where jobs are looked for when a call names no namespace."""
+        return self._client.namespace
+
+    submit = _waits(AsyncClient.submit)
+    ask = _waits(AsyncClient.ask)
+    absent_claims = _waits(AsyncClient.absent_claims)
+    get = _waits(AsyncClient.get)
+    list = _waits(AsyncClient.list)
+    deleted = _waits(AsyncClient.deleted)
+    watch = _iterates(AsyncClient.watch)
+    wait = _waits(AsyncClient.wait)
+    suspend = _waits(AsyncClient.suspend)
+    resume = _waits(AsyncClient.resume)
+    scale = _waits(AsyncClient.scale)
+    restart = _waits(AsyncClient.restart)
+    delete = _waits(AsyncClient.delete)
+    progress = _waits(AsyncClient.progress)
+    pods = _waits(AsyncClient.pods)
+    events = _waits(AsyncClient.events)
+    nodes = _waits(AsyncClient.nodes)
+    logs = _in_batches(AsyncClient.logs, AsyncClient.log_batches)
+    log_batches = _iterates(AsyncClient.log_batches)
+    usage = _waits(AsyncClient.usage)
+    series = _waits(AsyncClient.series)
+    tensorboard = _iterates(AsyncClient.tensorboard)
+    files = _iterates(AsyncClient.files)
+    check_gpus = _iterates(AsyncClient.check_gpus)
