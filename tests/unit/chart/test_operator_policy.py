@@ -28,8 +28,7 @@ def policy_() -> Policy:
 
 @pytest.mark.slow
 def test_what_the_operator_makes_and_deletes_passes(policy: Policy) -> None:
-    world = World(make.job(image="mine:1"))
-    world.settle()
+    world = World.begun(make.job(image="mine:1"))
     pods = Policy(spec(f"{NAME}-pods"))
     for obj in world.objects.values():
         resource = {"resource": {"resource": f"{obj['kind'].lower()}s"}}

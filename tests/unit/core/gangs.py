@@ -19,12 +19,7 @@ POLICY = {"shrinkAfterSeconds": 30, "growAfterSeconds": 60}
 def resizable_gang(workers: int = 2, **parts: Any) -> World:
     """It runs, and its leader begins its rounds."""
     run = {"recovery": "InPlace", "backoffLimit": 0, **parts.pop("run", {})}
-    world = World(make.job(worker={"replicas": workers, "minReplicas": 1, "maxReplicas": 8}, run=run, **parts))
-    world.settle()
-    world.ready()
-    world.advance(minutes=1)
-    assert world.phase == "Running"
-    return world
+    return World.training(make.job(worker={"replicas": workers, "minReplicas": 1, "maxReplicas": 8}, run=run, **parts))
 
 
 def environment(world: World, pod: str) -> dict[str, str]:
@@ -115,23 +110,13 @@ def elastic_gang(count: int = 3, least: int = 2, **parts: Any) -> World:
     given = {"recovery": "InPlace", "backoffLimit": 0, "elasticPolicy": POLICY, **parts.pop("run", {})}
     run = {key: value for key, value in given.items() if value is not None}
     worker = {"replicas": count, "minReplicas": least, "maxReplicas": 8}
-    world = World(make.job(worker=worker, run=run, **parts))
-    world.settle()
-    world.ready()
-    world.advance(minutes=1)
-    assert world.phase == "Running"
-    return world
+    return World.training(make.job(worker=worker, run=run, **parts))
 
 
 def rigid_gang(count: int = 3, **parts: Any) -> World:
     """The same, and it waits for a worker that is lost."""
     run = {"recovery": "InPlace", "backoffLimit": 0, **parts.pop("run", {})}
-    world = World(make.job(worker=count, run=run, **parts))
-    world.settle()
-    world.ready()
-    world.advance(minutes=1)
-    assert world.phase == "Running"
-    return world
+    return World.training(make.job(worker=count, run=run, **parts))
 
 
 def deleted(world: World, *pods: str) -> None:
@@ -140,7 +125,4 @@ def deleted(world: World, *pods: str) -> None:
 
 
 def running(workers: int = 2, **parts: Any) -> World:
-    world = World(make.job(**{"worker": workers, **parts}))
-    world.settle()
-    world.ready()
-    return world
+    return World.running(make.job(**{"worker": workers, **parts}))

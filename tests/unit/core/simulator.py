@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from tests.unit.core import make
 
@@ -82,6 +82,28 @@ class World:
         self._deferred_since: datetime | None = None
         self._going: dict[str, datetime] = {}
         self._held: dict[str, Pod] = {}
+
+    @classmethod
+    def begun(cls, job: dict[str, Any], config: Config = make.CONFIG) -> Self:
+        """Its pods are created."""
+        world = cls(job, config)
+        world.settle()
+        return world
+
+    @classmethod
+    def running(cls, job: dict[str, Any], config: Config = make.CONFIG) -> Self:
+        """Its pods are created and ready."""
+        world = cls.begun(job, config)
+        world.ready()
+        return world
+
+    @classmethod
+    def training(cls, job: dict[str, Any], config: Config = make.CONFIG) -> Self:
+        """It has run for a minute."""
+        world = cls.running(job, config)
+        world.advance(minutes=1)
+        assert world.phase == "Running"
+        return world
 
     # What a test looks at.
 

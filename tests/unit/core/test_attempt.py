@@ -12,10 +12,7 @@ from tfgpujob.core.observed.snapshot import Kind
 
 
 def running(**parts: Any) -> World:
-    world = World(make.job(**{"worker": 2, **parts}))
-    world.settle()
-    world.ready()
-    return world
+    return World.running(make.job(**{"worker": 2, **parts}))
 
 
 def more_workers(spec: dict[str, Any]) -> None:
@@ -61,8 +58,7 @@ def test_an_edited_job_may_succeed() -> None:
 
 
 def test_an_edit_while_starting_makes_no_hot_loop_when_the_deadline_passes() -> None:
-    world = World(make.job(worker=2, run={"startDeadlineSeconds": 60}))
-    world.settle()
+    world = World.begun(make.job(worker=2, run={"startDeadlineSeconds": 60}))
     world.edit(more_workers)
     world.advance(hours=2)
     assert world.status["attempt"] <= 2 * 60, "a start a minute, with the edit"
@@ -109,8 +105,7 @@ def test_running_stays_true_while_a_replica_is_not_ready_for_a_moment() -> None:
 
 
 def test_a_job_that_is_through_before_it_was_seen_ready_has_succeeded_all_the_same() -> None:
-    world = World(make.job(worker=2))
-    world.settle()
+    world = World.begun(make.job(worker=2))
     world.stop()
     world.exits("train-worker-0", 0)
     world.exits("train-worker-1", 0)
@@ -120,9 +115,7 @@ def test_a_job_that_is_through_before_it_was_seen_ready_has_succeeded_all_the_sa
 
 
 def test_success_is_seen_before_the_deadline_and_the_failure_of_others() -> None:
-    world = World(make.job("Custom", chief=1, worker=1, run={"activeDeadlineSeconds": 60}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("Custom", chief=1, worker=1, run={"activeDeadlineSeconds": 60}))
     world.stop()
     world.exits("train-chief-0", 0)
     world.exits("train-worker-0", 1)

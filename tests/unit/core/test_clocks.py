@@ -27,9 +27,7 @@ def test_no_wait_that_is_written_is_longer_than_the_longest() -> None:
 @pytest.mark.parametrize("scope", ["Gang", "Replica"])
 def test_a_wait_that_was_written_by_a_clock_that_was_ahead_is_over(scope: str) -> None:
     job = make.job("Custom", worker=2, run={"restartScope": scope})
-    world = World(job)
-    world.settle()
-    world.ready()
+    world = World.running(job)
     world.now += HOUR
     world.exits("train-worker-0", 137)
     world.settle()
@@ -43,9 +41,7 @@ def test_a_wait_that_was_written_by_a_clock_that_was_ahead_is_over(scope: str) -
 
 
 def test_a_wait_of_now_is_not_cut_short_by_that() -> None:
-    world = World(make.job("Custom", worker=1))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("Custom", worker=1))
     world.exits("train-worker-0", 137)
     world.settle()
     assert world.pods == []
@@ -55,9 +51,7 @@ def test_a_wait_of_now_is_not_cut_short_by_that() -> None:
 
 
 def test_the_deadline_of_a_start_counts_from_when_it_began_by_todays_clock() -> None:
-    world = World(make.job("Custom", worker=1, run={"startDeadlineSeconds": 60}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("Custom", worker=1, run={"startDeadlineSeconds": 60}))
     world.now += HOUR
     world.exits("train-worker-0", 137)
     world.settle()
@@ -70,9 +64,7 @@ def test_the_deadline_of_a_start_counts_from_when_it_began_by_todays_clock() -> 
 
 
 def test_a_node_whose_clock_is_ahead_does_not_hold_up_the_end_of_a_job() -> None:
-    world = World(make.job(worker=3))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=3))
     world.now += HOUR
     world.exits("train-worker-0", 0)
     world.now -= HOUR
@@ -82,9 +74,7 @@ def test_a_node_whose_clock_is_ahead_does_not_hold_up_the_end_of_a_job() -> None
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 def test_a_job_that_runs_does_not_notice(jump: timedelta) -> None:
-    world = World(make.job("ParameterServer", worker=2, ps=1))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("ParameterServer", worker=2, ps=1))
     world.settle()
     before = world.status
     world.now += jump

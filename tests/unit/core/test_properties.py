@@ -103,9 +103,7 @@ RUN = st.fixed_dictionaries(
 
 def statuses() -> st.SearchStrategy[dict[str, Any]]:
     """Statuses that a job may have had on its way: those of a whole life with a restart and an end."""
-    world = World(make.job(worker=2, evaluator=1))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2, evaluator=1))
     world.exits("train-worker-0", 137)
     world.advance(minutes=2)
     world.ready()
@@ -223,8 +221,7 @@ def test_every_story_settles_and_keeps_the_promises(roles: dict[str, Any], story
     strategy = roles.get("strategy", "MultiWorkerMirrored")
     counts = {role: count for role, count in roles.items() if role != "strategy"}
     run = {"backoffLimit": 2, "startDeadlineSeconds": 1_000_000}
-    world = World(make.job(strategy, **counts, evaluator=1, run=run))
-    world.settle()
+    world = World.begun(make.job(strategy, **counts, evaluator=1, run=run))
     for step in story:
         if world.job is not None:
             step(world)

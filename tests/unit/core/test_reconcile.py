@@ -10,16 +10,9 @@ from tfgpujob.core.observed.snapshot import Creation, Kind, Outcome, Snapshot
 from tfgpujob.core.reconcile import COALESCE, reconcile
 
 
-def started(world: World) -> World:
-    world.settle()
-    world.ready()
-    return world
-
-
 @pytest.mark.parametrize("pods", [1, 2, 4, 16])
 def test_a_fault_free_job_costs_its_pods_one_service_three_status_writes_and_two_events(pods: int) -> None:
-    world = World(make.job(worker=pods))
-    world.settle()
+    world = World.begun(make.job(worker=pods))
     for index in range(pods):
         world.ready(f"train-worker-{index}")
         world.advance(milliseconds=100)
@@ -44,7 +37,7 @@ def test_a_fault_free_job_costs_its_pods_one_service_three_status_writes_and_two
 
 
 def test_a_restart_costs_two_writes_and_two_events() -> None:
-    world = started(World(make.job(worker=4)))
+    world = World.running(make.job(worker=4))
     world.advance(hours=1)
     writes, events = len(world.writes), len(world.events)
     world.exits("train-worker-3", 137)
@@ -57,7 +50,7 @@ def test_a_restart_costs_two_writes_and_two_events() -> None:
 
 
 def test_an_operator_that_restarts_writes_nothing() -> None:
-    world = started(World(make.job()))
+    world = World.running(make.job())
     world.advance(minutes=1)
     writes = len(world.writes)
     world.stop()
@@ -67,8 +60,7 @@ def test_an_operator_that_restarts_writes_nothing() -> None:
 
 
 def test_small_changes_wait_a_moment_for_each_other() -> None:
-    world = World(make.job(worker=4))
-    world.settle()
+    world = World.begun(make.job(worker=4))
     world.ready("train-worker-0")
     world.ready("train-worker-1")
     assert len(world.writes) == 1
@@ -91,8 +83,7 @@ def test_what_is_not_ours_to_run_is_left_alone(change: dict[str, object]) -> Non
 
 
 def test_our_own_name_in_managed_by_means_us() -> None:
-    world = World(make.job(run={"managedBy": "tfgpu.dev/operator"}))
-    world.settle()
+    world = World.begun(make.job(run={"managedBy": "tfgpu.dev/operator"}))
     assert world.phase == "Starting"
 
 
@@ -183,7 +174,7 @@ def test_a_name_that_is_taken_is_said_and_checked_until_it_is_free(kind: Kind, l
 
 
 def test_a_running_job_survives_that_its_services_name_is_taken() -> None:
-    world = started(World(make.job()))
+    world = World.running(make.job())
     world.advance(minutes=1)
     world.stop()
     world.remove(Kind.SERVICE, "train")
@@ -202,14 +193,14 @@ def test_a_running_job_survives_that_its_services_name_is_taken() -> None:
 
 
 def test_a_service_that_was_deleted_comes_back() -> None:
-    world = started(World(make.job()))
+    world = World.running(make.job())
     world.remove(Kind.SERVICE, "train")
     assert (Kind.SERVICE, "train") in world.objects
     assert world.phase == "Running"
 
 
 def test_a_running_job_survives_that_its_service_may_not_come_back() -> None:
-    world = started(World(make.job()))
+    world = World.running(make.job())
     world.advance(minutes=1)
     world.refuse = lambda create: (403, "exceeded quota: services") if create.kind is Kind.SERVICE else None
     world.remove(Kind.SERVICE, "train")
@@ -226,7 +217,7 @@ def test_a_running_job_survives_that_its_service_may_not_come_back() -> None:
 
 
 def test_a_job_made_again_under_the_same_name_waits_for_the_old_pods() -> None:
-    first = started(World(make.job()))
+    first = World.running(make.job())
     again = make.job()
     again["metadata"]["uid"] = "another-uid"
     world = World(again)
@@ -244,7 +235,7 @@ def test_a_job_made_again_under_the_same_name_waits_for_the_old_pods() -> None:
 
 
 def test_a_vanished_pod_is_looked_for_before_the_gang_restarts_once() -> None:
-    world = started(World(make.job(worker=3)))
+    world = World.running(make.job(worker=3))
     world.advance(minutes=1)
     world.remove(Kind.POD, "train-worker-1")
     assert world.lookups == 1
@@ -257,7 +248,7 @@ def test_a_vanished_pod_is_looked_for_before_the_gang_restarts_once() -> None:
 
 
 def test_a_pod_that_only_the_store_has_lost_restarts_nothing() -> None:
-    world = started(World(make.job()))
+    world = World.running(make.job())
     world.advance(minutes=1)
     snapshot = world.snapshot()
     behind = Snapshot(snapshot.job, snapshot.pods[:1], snapshot.service)
@@ -266,7 +257,7 @@ def test_a_pod_that_only_the_store_has_lost_restarts_nothing() -> None:
 
 
 def test_a_recorded_success_never_runs_again_though_its_pod_is_gone() -> None:
-    world = started(World(make.job("Custom", chief=1, worker=2)))
+    world = World.running(make.job("Custom", chief=1, worker=2))
     world.exits("train-worker-0", 0)
     world.advance(minutes=1)
     assert world.status["replicaStatuses"]["worker"]["succeededIndexes"] == [0]
@@ -282,7 +273,7 @@ def test_a_recorded_success_never_runs_again_though_its_pod_is_gone() -> None:
 
 def test_a_new_operator_with_other_defaults_changes_nothing_of_a_running_attempt() -> None:
     evaluated = make.job(worker=2, evaluator=1)
-    world = started(World(evaluated))
+    world = World.running(evaluated)
     world.advance(minutes=1)
     writes = len(world.writes)
     world.stop()
@@ -300,7 +291,7 @@ def test_a_new_operator_with_other_defaults_changes_nothing_of_a_running_attempt
 
 
 def test_a_view_older_than_the_pods_deletes_and_creates_nothing() -> None:
-    world = started(World(make.job()))
+    world = World.running(make.job())
     world.advance(minutes=1)
     assert world.job is not None
     old = {**world.job, "status": dict(world.status)}
@@ -315,7 +306,7 @@ def test_a_view_older_than_the_pods_deletes_and_creates_nothing() -> None:
 
 
 def test_a_status_that_was_wiped_is_made_again_from_an_attempt_that_is_new() -> None:
-    world = started(World(make.job()))
+    world = World.running(make.job())
     world.exits("train-worker-0", 137)
     world.advance(minutes=1)
     world.ready()
@@ -340,7 +331,5 @@ def test_a_status_that_was_wiped_is_made_again_from_an_attempt_that_is_new() -> 
     ids=str,
 )
 def test_a_status_that_somebody_wrote_by_hand_is_survived(status: dict[str, object]) -> None:
-    world = World({**make.job(), "status": status})
-    world.settle()
-    world.ready()
+    world = World.running({**make.job(), "status": status})
     assert world.phase == "Running"

@@ -83,18 +83,14 @@ def test_processes_and_memory_limits_follow_the_count() -> None:
 
 
 def test_gpu_time_counts_the_devices() -> None:
-    world = World(make.job(worker=2, gpu={"claim": CLASS}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2, gpu={"claim": CLASS}))
     world.advance(minutes=1)
     world.exits("train-worker-1", 1)
     assert world.status["gpuTime"]["seconds"] == 2 * 2 * 60
 
 
 def test_the_template_is_made_once_and_stays_over_restarts() -> None:
-    world = World(make.job(worker=2, gpu={"claim": CLASS}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2, gpu={"claim": CLASS}))
     world.exits("train-worker-1", 137)
     world.advance(minutes=1)
     assert (world.attempts(), sum(kind is Kind.DEVICE_TEMPLATE for kind, _ in world.objects)) == ({"2"}, 1)
@@ -119,8 +115,7 @@ def test_a_claim_that_the_server_refuses_names_the_field() -> None:
     ],
 )
 def test_a_claim_that_nobody_would_answer_is_refused(config: dict[str, Any], claim: dict[str, Any], says: str) -> None:
-    world = World(make.job(worker=1, gpu={"claim": claim}), replace(make.CONFIG, **config))
-    world.settle()
+    world = World.begun(make.job(worker=1, gpu={"claim": claim}), replace(make.CONFIG, **config))
     assert (world.condition("Accepted"), world.tries) == ("False/InvalidSpec", 0)
     assert world.message("Accepted").startswith("spec.gpu.claim: ")
     assert says in world.message("Accepted")

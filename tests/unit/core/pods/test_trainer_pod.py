@@ -223,9 +223,7 @@ def test_a_save_that_takes_longer_gets_its_time(took: int, seconds: int) -> None
 
 
 def test_the_next_pods_have_time_for_the_last_save_unless_the_template_says_how_long() -> None:
-    world = World(make.job(worker=2))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2))
     world.tells("train-worker-0", lastCheckpoint={"step": 4, "directory": "/output/c", "seconds": 100})
     given = [world.pod(name)["spec"]["terminationGracePeriodSeconds"] for name in world.pods]
     world.exits("train-worker-1", 137)

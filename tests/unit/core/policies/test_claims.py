@@ -25,10 +25,7 @@ def role(replicas: int, **more: Any) -> dict[str, Any]:
 
 
 def started(**job: Any) -> World:
-    world = World(make.job(**job))
-    world.settle()
-    world.ready()
-    return world
+    return World.running(make.job(**job))
 
 
 def claims(world: World) -> list[str]:
@@ -140,8 +137,7 @@ def test_an_evaluators_claim_that_is_refused_stops_nobody_else() -> None:
 
 def test_an_operator_without_the_right_says_so_at_once() -> None:
     config = replace(make.CONFIG, volume_claims=False)
-    world = World(make.job(worker=role(1)), config)
-    world.settle()
+    world = World.begun(make.job(worker=role(1)), config)
     assert (world.condition("Accepted"), world.tries) == ("False/InvalidSpec", 0)
     message = world.message("Accepted")
     assert "spec.replicaSpecs.worker.volumeClaimTemplates: " in message

@@ -39,9 +39,7 @@ def test_what_goes(policy: CleanPodPolicy) -> None:
 
 @pytest.mark.parametrize(("policy", "ends"), list(product(CleanPodPolicy, ["Succeeded", "Failed"])))
 def test_it_goes_once_with_the_last_write(policy: CleanPodPolicy, ends: str) -> None:
-    world = World(make.job("ParameterServer", worker=1, ps=1, evaluator=1, run={"cleanPodPolicy": str(policy)}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("ParameterServer", worker=1, ps=1, evaluator=1, run={"cleanPodPolicy": str(policy)}))
     world.exits("train-evaluator-0", 0)
     world.advance(minutes=1)
     world.exits("train-chief-0", 0 if ends == "Succeeded" else 1)
@@ -64,9 +62,7 @@ def test_it_goes_once_with_the_last_write(policy: CleanPodPolicy, ends: str) -> 
 @pytest.mark.parametrize("policy", ["Auto", "Running"])
 @pytest.mark.parametrize("code", [0, 1])
 def test_f2_a_pod_whose_second_container_never_ends_frees_its_gpus(policy: str, code: int) -> None:
-    world = World(make.job(worker=1, run={"cleanPodPolicy": policy}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=1, run={"cleanPodPolicy": policy}))
     world.lingers("train-worker-0", code)
     assert world.phase == ("Failed" if code else "Succeeded")
     assert world.pods == []
@@ -76,8 +72,6 @@ def test_f2_a_pod_whose_second_container_never_ends_frees_its_gpus(policy: str, 
 
 
 def test_the_service_stays_until_the_job_goes() -> None:
-    world = World(make.job(worker=1, run={"cleanPodPolicy": "All"}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=1, run={"cleanPodPolicy": "All"}))
     world.exits("train-worker-0", 0)
     assert [kind for kind, _ in world.objects] == ["Service"]

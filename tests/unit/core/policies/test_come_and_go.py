@@ -25,12 +25,7 @@ def job(replicas: int = 2, **parts: Any) -> dict[str, Any]:
 
 
 def training(replicas: int = 2, **parts: Any) -> World:
-    world = World(job(replicas, **parts))
-    world.settle()
-    world.ready()
-    world.advance(minutes=1)
-    assert world.phase == "Running"
-    return world
+    return World.training(job(replicas, **parts))
 
 
 def test_workers_join_beside_the_others_at_once() -> None:

@@ -35,9 +35,7 @@ def test_expiry(ttl: int | None, status: dict[str, Any], after: int | None) -> N
 
 
 def test_a_job_that_ran_for_too_long_fails_by_itself() -> None:
-    world = World(make.job(run={"activeDeadlineSeconds": 600}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(run={"activeDeadlineSeconds": 600}))
     world.advance(seconds=599)
     assert world.phase == "Running"
     world.advance(seconds=2)
@@ -47,9 +45,7 @@ def test_a_job_that_ran_for_too_long_fails_by_itself() -> None:
 
 
 def test_the_clock_runs_while_the_operator_is_away() -> None:
-    world = World(make.job(run={"activeDeadlineSeconds": 600}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(run={"activeDeadlineSeconds": 600}))
     world.stop()
     world.advance(hours=1)
     world.start()
@@ -79,9 +75,7 @@ def test_it_runs_through_every_wait(why: str) -> None:
 
 
 def test_restarts_do_not_set_it_back_but_resuming_does() -> None:
-    world = World(make.job(run={"activeDeadlineSeconds": 600}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(run={"activeDeadlineSeconds": 600}))
     world.advance(seconds=300)
     world.exits("train-worker-0", 137)
     world.advance(seconds=60)

@@ -55,8 +55,7 @@ def test_what_was_refused_goes_first_and_alone() -> None:
 
 def test_a_partly_created_attempt_is_completed() -> None:
     """The operator died between two creates: the intent says whose the pods are."""
-    world = World(make.job(worker=3))
-    world.settle()
+    world = World.begun(make.job(worker=3))
     world.stop()
     for name in ("train-worker-1", "train-worker-2"):
         world.remove(Kind.POD, name)
@@ -90,9 +89,7 @@ def test_nothing_is_created_before_its_time() -> None:
 
 
 def test_fewer_replicas_wait_for_the_surplus_pods_to_go() -> None:
-    world = World(make.job(worker=3))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=3))
     world.suspend()
     assert world.pods == []
     world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=1))
@@ -114,9 +111,7 @@ def test_a_service_that_is_refused_is_a_refusal_like_any_other() -> None:
 
 @pytest.mark.parametrize("kind", [Kind.SERVICE, Kind.NETWORK_POLICY])
 def test_what_a_finalizer_holds_while_its_job_runs_stops_nobody_and_comes_back(kind: Kind) -> None:
-    world = World(make.job("ParameterServer", chief=1, worker=2, ps=1), ISOLATING)
-    world.settle()
-    world.ready()
+    world = World.running(make.job("ParameterServer", chief=1, worker=2, ps=1), ISOLATING)
     world.objects[kind, "train"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
     world.settle()
     assert (world.phase, world.condition("Created")) == ("Running", "True/AllCreated")
@@ -129,9 +124,7 @@ def test_what_a_finalizer_holds_while_its_job_runs_stops_nobody_and_comes_back(k
 
 
 def test_an_attempt_waits_for_a_service_that_is_about_to_go() -> None:
-    world = World(make.job(worker=2))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2))
     world.objects[Kind.SERVICE, "train"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
     world.exits("train-worker-0", 137)
     world.advance(minutes=1)
@@ -143,9 +136,7 @@ def test_an_attempt_waits_for_a_service_that_is_about_to_go() -> None:
 
 def test_a_late_start_is_written_before_its_pods_are_created() -> None:
     """Else an operator that dies in between would find pods whose start deadline is over."""
-    world = World(make.job(worker=2))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2))
     world.exits("train-worker-0", 137)
     world.stop()
     world.advance(hours=3)
@@ -177,9 +168,7 @@ def test_a_refusal_is_reported_while_others_have_no_answer_and_no_policy_depends
 
 
 def test_a_created_attempt_stays_so_when_a_refusal_is_reported() -> None:
-    world = World(make.job(worker=1))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=1))
     assert world.job is not None
     refused = Refusal(Kind.POD, "train-worker-0", 403, "Forbidden", "no")
     said = report_refusals(world.job, Outcome(), (refused,), world.now)
@@ -223,9 +212,7 @@ def test_a_gang_whose_evaluator_was_refused_starts_again(refusal: tuple[int, str
 
 
 def test_a_worker_that_is_refused_for_long_keeps_no_other_from_starting_again() -> None:
-    world = World(make.job("ParameterServer", chief=1, worker=2, ps=1))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("ParameterServer", chief=1, worker=2, ps=1))
     world.refuse = lambda create: (403, "no") if create.name == "train-worker-1" else None
     world.exits("train-worker-1", 137)
     world.advance(hours=1)
@@ -239,9 +226,7 @@ def test_a_worker_that_is_refused_for_long_keeps_no_other_from_starting_again() 
 
 
 def test_a_worker_whose_template_is_refused_waits_alone() -> None:
-    world = World(make.job("ParameterServer", chief=1, worker=3, ps=1))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("ParameterServer", chief=1, worker=3, ps=1))
     refused = {"train-worker-1", "train-worker-2"}
     world.refuse = lambda create: (422, "no") if create.name in refused else None
     world.exits("train-worker-1", 137)
@@ -266,9 +251,7 @@ def test_a_worker_whose_template_is_refused_waits_alone() -> None:
 
 
 def test_who_waits_for_room_does_not_wait_for_an_edit_of_another() -> None:
-    world = World(make.job("ParameterServer", chief=1, worker=3, ps=1))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("ParameterServer", chief=1, worker=3, ps=1))
     answers = {"train-worker-1": (422, "no"), "train-worker-2": (403, "exceeded quota: q")}
     world.refuse = lambda create: answers.get(create.name)
     world.exits("train-worker-1", 137)
@@ -363,18 +346,14 @@ def test_without_its_network_policy_no_pod_of_a_job_is_created() -> None:
 
 
 def test_a_network_policy_that_is_deleted_comes_back() -> None:
-    world = World(make.job(worker=1), ISOLATING)
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=1), ISOLATING)
     world.remove(Kind.NETWORK_POLICY, "train")
     assert (Kind.NETWORK_POLICY, "train") in world.objects
     assert world.events[-1].message == "Attempt 1: created the NetworkPolicy."
 
 
 def test_jobs_that_run_get_one_when_it_is_turned_on_and_keep_their_pods() -> None:
-    world = World(make.job(worker=2))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2))
     world.stop()
     world.start(ISOLATING)
     assert world.creates[3:] == ["train"]

@@ -11,9 +11,7 @@ from tfgpujob.core.reconcile import reconcile
 
 
 def ended(code: int, **run: object) -> World:
-    world = World(make.job("OneDevice", run=run))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("OneDevice", run=run))
     world.exits("train-worker-0", code)
     return world
 
@@ -59,9 +57,7 @@ def test_it_expires_though_the_operator_was_away() -> None:
 
 
 def test_a_restart_that_was_going_on_is_over() -> None:
-    world = World(make.job("OneDevice", run={"backoffLimit": 1}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("OneDevice", run={"backoffLimit": 1}))
     for _ in range(2):
         world.exits("train-worker-0", 137)
         world.advance(minutes=1)
@@ -81,16 +77,13 @@ def test_a_finished_job_that_is_being_deleted_is_left_alone() -> None:
     world = ended(0, ttlSecondsAfterFinished=0)
     job = {**make.job("OneDevice"), "status": world.writes[-1]}
     job["metadata"] = {**job["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    gone = World(job)
-    gone.settle()
+    gone = World.begun(job)
     assert gone.deletes == []
     assert reconcile(gone.snapshot(), gone.now, make.CONFIG).status is None
 
 
 def test_the_last_word_does_not_count_the_pods_that_go_with_it() -> None:
-    world = World(make.job(worker=3))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=3))
     world.exits("train-worker-2", 1)
     assert world.pods == ["train-worker-2"]
     assert world.status["ready"] == "0/3"

@@ -14,15 +14,8 @@ from tfgpujob.api.rules.rule import JobRule
 from tfgpujob.core.observed.snapshot import Config, Kind
 
 
-def started(world: World) -> World:
-    world.settle()
-    world.ready()
-    return world
-
-
 def test_a_spec_that_is_not_valid_is_refused_with_field_problem_and_fix_and_starts_once_mended() -> None:
-    world = World(make.job("OneDevice", worker=2))
-    world.settle()
+    world = World.begun(make.job("OneDevice", worker=2))
     assert world.phase == "Pending"
     assert world.condition("Accepted") == "False/InvalidSpec"
     assert "spec.replicaSpecs.worker.replicas" in world.message("Accepted")
@@ -55,17 +48,15 @@ def test_a_spec_that_is_not_valid_is_refused_with_field_problem_and_fix_and_star
 def test_what_the_administrator_allows_in_this_namespace(spec: dict[str, object], allowed: Config, field: str) -> None:
     elsewhere = Config("o", "t", "1", frozenset({"other"}), frozenset({"other/admin"}))
     job = make.job("OneDevice", worker={"template": {"spec": spec}})
-    world = World(job, elsewhere)
-    world.settle()
+    world = World.begun(job, elsewhere)
     assert world.condition("Accepted") == "False/InvalidSpec"
     assert field in world.message("Accepted")
-    world = World(job, allowed)
-    world.settle()
+    world = World.begun(job, allowed)
     assert world.pods == ["train-worker-0"]
 
 
 def test_an_invalid_edit_stops_nothing() -> None:
-    world = started(World(make.job()))
+    world = World.running(make.job())
     world.edit(lambda spec: spec.update(strategy="Nonsense"))
     assert world.condition("Accepted") == "False/InvalidSpec"
     assert world.phase == "Running"
@@ -75,7 +66,7 @@ def test_an_invalid_edit_stops_nothing() -> None:
 
 
 def test_under_an_invalid_edit_a_job_can_be_suspended_and_goes_on_once_it_is_mended() -> None:
-    world = started(World(make.job()))
+    world = World.running(make.job())
     world.edit(lambda spec: spec.update(strategy="Nonsense"))
     world.suspend()
     assert (world.phase, world.pods) == ("Suspended", [])
@@ -90,7 +81,7 @@ def test_under_an_invalid_edit_a_job_can_be_suspended_and_goes_on_once_it_is_men
 
 @pytest.mark.parametrize("wrong", [{"strategy": "Nonsense"}, {"replicaSpecs": 3}, {"image": ""}], ids=str)
 def test_the_deadlines_of_a_job_run_on_under_an_invalid_edit(wrong: dict[str, object]) -> None:
-    world = started(World(make.job(run={"activeDeadlineSeconds": 600, "ttlSecondsAfterFinished": 300})))
+    world = World.running(make.job(run={"activeDeadlineSeconds": 600, "ttlSecondsAfterFinished": 300}))
     world.edit(lambda spec: spec.update(wrong))
     world.advance(minutes=9)
     assert world.phase == "Running"
@@ -102,7 +93,7 @@ def test_the_deadlines_of_a_job_run_on_under_an_invalid_edit(wrong: dict[str, ob
 
 
 def test_what_has_succeeded_under_an_invalid_edit_has_not_run_too_long() -> None:
-    world = started(World(make.job(run={"activeDeadlineSeconds": 600})))
+    world = World.running(make.job(run={"activeDeadlineSeconds": 600}))
     world.edit(lambda spec: spec.update(strategy="Nonsense"))
     world.exits("train-worker-0", 0)
     world.exits("train-worker-1", 0)
@@ -113,16 +104,14 @@ def test_what_has_succeeded_under_an_invalid_edit_has_not_run_too_long() -> None
 
 
 def test_what_cannot_be_read_of_the_run_policy_is_as_if_it_were_not_there() -> None:
-    world = started(World(make.job(run={"activeDeadlineSeconds": 600})))
+    world = World.running(make.job(run={"activeDeadlineSeconds": 600}))
     world.edit(lambda spec: spec["runPolicy"].update(backoffLimit=-1, restartScop="Gang", activeDeadlineSeconds=60))
     world.advance(minutes=2)
     assert world.condition("Failed") == "True/DeadlineExceeded"
 
 
 def test_what_pods_achieve_under_an_invalid_edit_is_not_lost() -> None:
-    world = World(make.job(worker=1))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=1))
     world.edit(lambda spec: spec.update(strategy="Guess"))
     world.exits("train-worker-0", 0)
     world.advance(seconds=30)
@@ -132,7 +121,7 @@ def test_what_pods_achieve_under_an_invalid_edit_is_not_lost() -> None:
 
 
 def test_a_rule_of_a_later_release_refuses_no_job_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = started(World(make.job(worker=2)))
+    world = World.running(make.job(worker=2))
     rule = JobRule("new.rule", lambda _: iter([Invalid("spec.image", "is out of fashion", "use another")]))
     monkeypatch.setattr(parse, "JOB_RULES", (rule,))
     world.stop()
@@ -149,8 +138,7 @@ def test_a_rule_of_a_later_release_refuses_no_job_that_runs(monkeypatch: pytest.
 
 @pytest.mark.parametrize("run", [{}, {"schedulingPolicy": {"scheduleTimeoutSeconds": 60}}], ids=str)
 def test_half_a_gang_is_released_in_time_though_nobody_knows_what_to_start_next(run: dict[str, object]) -> None:
-    world = World(make.job(worker=2, run={"startDeadlineSeconds": 90, **run}))
-    world.settle()
+    world = World.begun(make.job(worker=2, run={"startDeadlineSeconds": 90, **run}))
     world.ready("train-worker-0")
     world.edit(lambda spec: spec.update(strategy="Nonsense"))
     world.advance(seconds=91)
@@ -166,8 +154,7 @@ def test_half_a_gang_is_released_in_time_though_nobody_knows_what_to_start_next(
 
 
 def test_a_start_that_is_complete_under_an_invalid_edit_is_in_time() -> None:
-    world = World(make.job(worker=2, run={"startDeadlineSeconds": 90, "startPolicy": "Fail"}))
-    world.settle()
+    world = World.begun(make.job(worker=2, run={"startDeadlineSeconds": 90, "startPolicy": "Fail"}))
     world.edit(lambda spec: spec.update(strategy="Nonsense"))
     world.ready()
     assert (world.phase, world.condition("Running")) == ("Running", "True/AllReady")
@@ -176,8 +163,7 @@ def test_a_start_that_is_complete_under_an_invalid_edit_is_in_time() -> None:
 
 
 def test_a_start_that_is_too_late_under_an_invalid_edit_fails_where_it_is_to() -> None:
-    world = World(make.job(worker=2, run={"startDeadlineSeconds": 90, "startPolicy": "Fail"}))
-    world.settle()
+    world = World.begun(make.job(worker=2, run={"startDeadlineSeconds": 90, "startPolicy": "Fail"}))
     world.edit(lambda spec: spec.update(strategy="Nonsense"))
     world.advance(seconds=91)
     assert (world.condition("Failed"), world.pods) == ("True/StartDeadlineExceeded", [])
@@ -185,7 +171,7 @@ def test_a_start_that_is_too_late_under_an_invalid_edit_fails_where_it_is_to() -
 
 def test_pods_of_a_start_that_is_over_go_though_the_spec_is_not_valid_any_more() -> None:
     """The operator wrote that the gang starts again, and died; meanwhile the spec was edited."""
-    world = started(World(make.job(worker=2)))
+    world = World.running(make.job(worker=2))
     world.stop()
     world.exits("train-worker-1", 137)
     pods = dict(world.objects)
@@ -198,7 +184,7 @@ def test_pods_of_a_start_that_is_over_go_though_the_spec_is_not_valid_any_more()
 
 def test_managed_by_that_is_changed_while_the_job_has_pods_is_refused_and_its_pods_stay_ours() -> None:
     """On servers without CEL; otherwise they would have no controller, and would hold their GPUs forever."""
-    world = started(World(make.job()))
+    world = World.running(make.job())
     world.edit(lambda spec: spec.setdefault("runPolicy", {}).update(managedBy="example.com/other"))
     assert world.condition("Accepted") == "False/InvalidSpec"
     assert "spec.runPolicy.managedBy: can't be changed" in world.message("Accepted")
@@ -214,6 +200,5 @@ def test_managed_by_that_is_changed_while_the_job_has_pods_is_refused_and_its_po
 def test_a_job_of_another_controller_is_never_touched() -> None:
     job = make.job()
     job["spec"]["runPolicy"] = {"managedBy": "example.com/other"}
-    world = World(job)
-    world.settle()
+    world = World.begun(job)
     assert (world.writes, world.pods) == ([], [])

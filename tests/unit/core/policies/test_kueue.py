@@ -362,8 +362,7 @@ def test_a_flavor_that_is_not_there_is_waited_for() -> None:
 def test_where_kueue_is_not_served_it_waits_and_says_so() -> None:
     job = make.job()
     job["metadata"]["labels"] = {LABEL_QUEUE: "gpus"}
-    world = World(job, replace(CONFIG, kueue=None))
-    world.settle()
+    world = World.begun(job, replace(CONFIG, kueue=None))
     assert (world.objects, world.condition("Created")) == ({}, "False/WaitingForAdmission")
     assert "Install Kueue" in world.message("Created")
 
@@ -371,8 +370,7 @@ def test_where_kueue_is_not_served_it_waits_and_says_so() -> None:
 def test_where_kueue_is_off_the_label_is_said_to_have_no_effect() -> None:
     job = make.job()
     job["metadata"]["labels"] = {LABEL_QUEUE: "gpus"}
-    world = World(job)
-    world.settle()
+    world = World.begun(job)
     assert len(world.pods) == 2
     assert "queue-name] has no effect" in world.message("Accepted")
 
@@ -385,8 +383,7 @@ def test_what_runs_goes_on_when_kueue_is_turned_on_or_off() -> None:
     assert (world.phase, len(world.pods)) == ("Running", 2)
     job = make.job()
     job["metadata"]["labels"] = {LABEL_QUEUE: "gpus"}
-    world = World(job)
-    world.settle()
+    world = World.begun(job)
     world.stop()
     world.start(CONFIG)
     assert (len(world.pods), (WORKLOAD, "train") in world.objects) == (2, False)

@@ -305,8 +305,7 @@ def test_an_edit_while_one_is_replaced_waits_for_it(index: int) -> None:
 @pytest.mark.parametrize("elastic", [{}, {"minReplicas": 1, "maxReplicas": 8}], ids=["rigid", "elastic"])
 @pytest.mark.parametrize("index", [0, 1])
 def test_before_the_gang_has_run_only_the_lost_one_is_replaced(index: int, elastic: dict[str, int]) -> None:
-    world = World(make.job(worker={"replicas": 3, **elastic}, run={"recovery": "InPlace"}))
-    world.settle()
+    world = World.begun(make.job(worker={"replicas": 3, **elastic}, run={"recovery": "InPlace"}))
     before = uids(world)
     world.ready("train-worker-2")
     world.advance(seconds=10)

@@ -319,8 +319,7 @@ def test_it_runs_on_elsewhere_when_its_label_is_taken_off(fleet: Fleet) -> None:
 def test_where_kueue_is_not_enabled_it_is_not_touched() -> None:
     job = make.job()
     job["spec"]["managedBy"] = MULTIKUEUE
-    world = World(job)
-    world.settle()
+    world = World.begun(job)
     assert (world.writes, world.objects) == ([], {})
 
 

@@ -18,10 +18,7 @@ CONFIG = replace(make.CONFIG, gangs=(("Volcano", GROUP),))
 
 
 def started(**job: Any) -> World:
-    world = World(make.job(**job), CONFIG)
-    world.settle()
-    world.ready()
-    return world
+    return World.running(make.job(**job), CONFIG)
 
 
 def group(world: World) -> tuple[str, int] | None:
@@ -77,8 +74,7 @@ def test_a_suspended_job_has_none_and_a_resumed_one_has_one_again() -> None:
 
 def test_an_evaluator_joins_when_the_others_are_placed() -> None:
     """A gang scheduler counts pods of the group, whichever they are: it would be one of two, instead of a worker."""
-    world = World(make.job(worker=2, evaluator=1), CONFIG)
-    world.settle()
+    world = World.begun(make.job(worker=2, evaluator=1), CONFIG)
     assert (group(world), len(world.pods)) == (("1", 2), 2)
     world.ready()
     assert world.pods == ["train-evaluator-0", "train-worker-0", "train-worker-1"]
@@ -90,22 +86,18 @@ def test_an_evaluator_joins_when_the_others_are_placed() -> None:
 
 
 def test_an_evaluator_that_is_one_of_those_to_be_placed_is_there_from_the_beginning() -> None:
-    world = World(make.job(worker=2, evaluator=1, run={"schedulingPolicy": {"minAvailable": 3}}), CONFIG)
-    world.settle()
+    world = World.begun(make.job(worker=2, evaluator=1, run={"schedulingPolicy": {"minAvailable": 3}}), CONFIG)
     assert (group(world), len(world.pods)) == (("1", 3), 3)
 
 
 def test_a_start_that_is_released_lets_go_of_its_place() -> None:
-    world = World(make.job(worker=2, run={"startDeadlineSeconds": 60}), CONFIG)
-    world.settle()
+    world = World.begun(make.job(worker=2, run={"startDeadlineSeconds": 60}), CONFIG)
     world.advance(seconds=61)
     assert (world.condition("Created"), group(world), world.pods) == ("False/StartDeadlineExceeded", None, [])
 
 
 def test_a_replica_that_starts_again_alone_joins_the_one_that_is_there() -> None:
-    world = World(make.job("ParameterServer", chief=1, worker=2, ps=1), CONFIG)
-    world.settle()
-    world.ready()
+    world = World.running(make.job("ParameterServer", chief=1, worker=2, ps=1), CONFIG)
     world.exits("train-worker-1", 137)
     world.advance(minutes=1)
     assert (group(world), world.attempts()) == (("1", 4), {"1"})
@@ -142,9 +134,7 @@ def test_a_queue_that_is_not_there_is_told_and_asked_for_again() -> None:
 
 
 def test_a_running_job_gets_none_until_its_next_attempt_when_it_is_turned_on() -> None:
-    world = World(make.job(worker=2))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2))
     world.stop()
     world.start(CONFIG)
     assert (group(world), world.deletes) == (None, [])
@@ -164,8 +154,9 @@ def test_a_running_job_goes_on_when_it_is_turned_off() -> None:
 
 
 def test_a_job_that_names_one_which_is_not_there_is_refused_until_it_is() -> None:
-    world = World(make.job(worker=2, run={"schedulingPolicy": {"gang": "Volcano"}}), replace(make.CONFIG, gangs=()))
-    world.settle()
+    world = World.begun(
+        make.job(worker=2, run={"schedulingPolicy": {"gang": "Volcano"}}), replace(make.CONFIG, gangs=())
+    )
     assert (world.phase, world.condition("Accepted"), world.objects) == ("Pending", "False/InvalidSpec", {})
     assert world.message("Accepted").startswith("spec.runPolicy.schedulingPolicy.gang: Volcano is no gang scheduler")
     world.stop()
@@ -175,8 +166,7 @@ def test_a_job_that_names_one_which_is_not_there_is_refused_until_it_is() -> Non
 
 @pytest.mark.parametrize("gangs", [CONFIG.gangs, ()])
 def test_its_words_about_a_queue_follow_who_schedules_it(gangs: Any) -> None:
-    world = World(make.job(worker=2, run={"schedulingPolicy": {"queue": "q"}}), replace(make.CONFIG, gangs=gangs))
-    world.settle()
+    world = World.begun(make.job(worker=2, run={"schedulingPolicy": {"queue": "q"}}), replace(make.CONFIG, gangs=gangs))
     assert ("schedulingPolicy.queue has no effect" in world.message("Accepted")) is (not gangs)
 
 

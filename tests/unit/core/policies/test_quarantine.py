@@ -31,10 +31,7 @@ def test_an_edit_is_tried_within_a_minute_and_what_is_small_is_not_set_aside() -
 
 
 def running() -> World:
-    world = World(make.job())
-    world.settle()
-    world.ready()
-    return world
+    return World.running(make.job())
 
 
 def test_its_pods_go_on_and_it_is_said_once() -> None:

@@ -14,9 +14,7 @@ from tfgpujob.core.observed.snapshot import Kind
 
 
 def elastic(workers: int = 2, **parts: Any) -> World:
-    world = World(make.job(worker={"replicas": workers, "minReplicas": 1, "maxReplicas": 8}, **parts))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker={"replicas": workers, "minReplicas": 1, "maxReplicas": 8}, **parts))
     world.advance(minutes=1)
     return world
 
@@ -78,9 +76,7 @@ def test_another_edit_is_refused_as_ever_and_a_rigid_job_keeps_its_number() -> N
     world = elastic()
     world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=3, gpus=2))
     assert world.condition("Accepted") == "False/ImmutableFieldChanged"
-    rigid = World(make.job(worker=2))
-    rigid.settle()
-    rigid.ready()
+    rigid = World.running(make.job(worker=2))
     scale(rigid, 3)
     assert rigid.condition("Accepted") == "False/ImmutableFieldChanged"
     assert len(rigid.pods) == 2

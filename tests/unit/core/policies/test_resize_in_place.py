@@ -105,8 +105,7 @@ def test_without_recovery_in_place_it_is_a_checkpoint_at_once(parts: dict[str, A
 
 def test_a_gang_that_does_not_train_yet_begins_anew() -> None:
     run = {"recovery": "InPlace"}
-    world = World(make.job(worker={"replicas": 2, "maxReplicas": 8}, run=run))
-    world.settle()
+    world = World.begun(make.job(worker={"replicas": 2, "maxReplicas": 8}, run=run))
     scale(world, 3)
     assert (world.attempts(), world.pods) == ({"2"}, workers(0, 1, 2))
 
@@ -295,9 +294,7 @@ def test_a_program_of_ones_own_that_says_so_is_resized_as_the_trainer_is() -> No
     command = [{"name": "tensorflow", "command": ["python", "train.py"]}]
     worker = {"replicas": 2, "minReplicas": 1, "template": {"spec": {"containers": command}}}
     config = replace(make.CONFIG, progress_key=b"key")
-    world = World(make.job(worker=worker, run={"recovery": "InPlace"}, trainer=None, image="mine:1"), config)
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=worker, run={"recovery": "InPlace"}, trainer=None, image="mine:1"), config)
     before = uids(world)
     assert len({environment(world, pod)[Variable.PROGRESS_TOKEN] for pod in world.pods}) == 2
     assert len({environment(world, pod)[Variable.RECOVERY_TOKEN] for pod in world.pods}) == 1

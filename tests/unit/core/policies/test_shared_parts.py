@@ -33,12 +33,7 @@ def job(replicas: int = 2, **parts: Any) -> dict[str, Any]:
 
 
 def predicting(replicas: int = 2, **parts: Any) -> World:
-    world = World(job(replicas, **parts))
-    world.settle()
-    world.ready()
-    world.advance(minutes=1)
-    assert world.phase == "Running"
-    return world
+    return World.training(job(replicas, **parts))
 
 
 def test_workers_join_beside_the_others_and_are_told_that_they_share_the_parts() -> None:
@@ -197,9 +192,7 @@ def test_under_restartScope_Gang_what_is_written_stays_as_well() -> None:
 
 def test_in_a_gang_a_change_of_replicas_is_a_new_attempt() -> None:
     config = replace(make.CONFIG, gangs=((Gang.VOLCANO, Kind.VOLCANO_POD_GROUP),))
-    world = World(job(2), config)
-    world.settle()
-    world.ready()
+    world = World.running(job(2), config)
     scale(world, 3)
     assert world.status["attempt"] == 2
     assert events(world, "Resized") == ["From 2 workers to 3: what is written stays."]

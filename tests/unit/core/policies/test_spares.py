@@ -23,9 +23,7 @@ def job(spares: int = 1, **parts: Any) -> dict[str, Any]:
 
 
 def begun(**parts: Any) -> World:
-    world = World(job(**parts))
-    world.settle()
-    return world
+    return World.begun(job(**parts))
 
 
 def training(**parts: Any) -> World:
@@ -240,8 +238,7 @@ def test_the_leader_of_a_job_with_spares_is_asked_who_trains() -> None:
 
 def test_a_pod_group_has_no_place_for_spares() -> None:
     config = replace(make.CONFIG, gangs=((Gang.VOLCANO, Kind.VOLCANO_POD_GROUP),))
-    world = World(job(), config)
-    world.settle()
+    world = World.begun(job(), config)
     assert (world.pods, "spares" in world.status["plan"]) == (workers(0, 1), False)
     assert "spec.runPolicy.spares has no effect: the pod group of Volcano" in world.message("Accepted")
 

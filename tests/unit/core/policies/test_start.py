@@ -80,8 +80,7 @@ def job(**run: Any) -> dict[str, Any]:
 
 
 def test_a_start_that_takes_too_long_releases_all_and_is_tried_again() -> None:
-    world = World(job(startDeadlineSeconds=300))
-    world.settle()
+    world = World.begun(job(startDeadlineSeconds=300))
     world.ready("train-worker-0")
     world.waits("train-worker-1", "Unschedulable", "0/5 nodes: insufficient nvidia.com/gpu")
     assert world.condition("Running") == "False/ReplicaNotReady"
@@ -122,8 +121,7 @@ NO_ROOM = (
 @pytest.mark.parametrize("said", NO_ROOM)
 @pytest.mark.parametrize("others", GANG_WAITS, ids=lambda waits: waits[1][:40])
 def test_of_a_gang_that_does_not_fit_the_pod_without_room_is_told(others: tuple[str, str], said: str) -> None:
-    world = World(job())
-    world.settle()
+    world = World.begun(job())
     world.waits("train-worker-0", *others)
     world.waits("train-worker-1", "Unschedulable", said)
     world.advance(seconds=10)
@@ -132,8 +130,7 @@ def test_of_a_gang_that_does_not_fit_the_pod_without_room_is_told(others: tuple[
 
 def test_of_a_gang_of_which_volcano_names_nothing_the_pod_that_does_not_fit_is_told() -> None:
     said = "pod group is not ready, 2 Pending, 2 minAvailable; Pending: 1 Unschedulable, 1 Schedulable"
-    world = World(job())
-    world.settle()
+    world = World.begun(job())
     world.waits("train-worker-0", *GANG_WAITS[-2])
     world.waits("train-worker-1", "Unschedulable", said)
     world.advance(seconds=10)
@@ -142,8 +139,7 @@ def test_of_a_gang_of_which_volcano_names_nothing_the_pod_that_does_not_fit_is_t
 
 def test_what_a_gang_lacks_is_told_when_its_scheduler_says_of_each_pod_that_it_waits_for_the_others() -> None:
     """It looks at the pod that has no room again when the others have let go of theirs."""
-    world = World(job(schedulingPolicy={"scheduleTimeoutSeconds": 60}))
-    world.settle()
+    world = World.begun(job(schedulingPolicy={"scheduleTimeoutSeconds": 60}))
     world.waits("train-worker-0", "Unschedulable", NO_ROOM[0])
     for name in ("train-worker-0", "train-worker-1"):
         world.waits(name, "Unschedulable", "0/1 nodes are available: 1 rejection in Unreserve.")
@@ -200,8 +196,7 @@ def test_start_policy_fail_ends_the_job_at_the_first_refusal(answer: tuple[int, 
 
 
 def test_start_policy_fail_ends_the_job_at_the_deadline() -> None:
-    world = World(job(startPolicy="Fail", startDeadlineSeconds=60))
-    world.settle()
+    world = World.begun(job(startPolicy="Fail", startDeadlineSeconds=60))
     world.advance(seconds=61)
     assert world.condition("Failed") == "True/StartDeadlineExceeded"
     assert world.pods == []
@@ -209,8 +204,7 @@ def test_start_policy_fail_ends_the_job_at_the_deadline() -> None:
 
 def test_a_peer_gate_that_gave_up_while_the_operator_was_away_is_no_failure_of_the_job() -> None:
     """It ends at the start deadline, and what was too late is the start: no restart is counted."""
-    world = World(job(startPolicy="Fail", startDeadlineSeconds=60))
-    world.settle()
+    world = World.begun(job(startPolicy="Fail", startDeadlineSeconds=60))
     world.stop()
     world.advance(seconds=61)
     world.waits_in_vain("train-worker-0")
@@ -220,8 +214,7 @@ def test_a_peer_gate_that_gave_up_while_the_operator_was_away_is_no_failure_of_t
 
 
 def test_a_peer_gate_that_gives_up_before_the_operators_clock_ends_the_start_too() -> None:
-    world = World(job(startDeadlineSeconds=60))
-    world.settle()
+    world = World.begun(job(startDeadlineSeconds=60))
     world.advance(seconds=59)
     world.waits_in_vain("train-worker-0")
     assert (world.condition("Created"), world.pods) == ("False/StartDeadlineExceeded", [])
@@ -231,8 +224,7 @@ def test_a_peer_gate_that_gives_up_before_the_operators_clock_ends_the_start_too
 @pytest.mark.parametrize("by_its_gate", [True, False])
 def test_a_start_of_which_only_a_part_was_created_is_too_late_as_soon_as_a_whole_one(by_its_gate: bool) -> None:
     """The operator was killed between two creates, and comes back when the second one is too late."""
-    world = World(job(startDeadlineSeconds=60))
-    world.settle()
+    world = World.begun(job(startDeadlineSeconds=60))
     world.stop()
     world.remove(Kind.POD, "train-worker-1")
     assert world.job is not None
@@ -248,8 +240,7 @@ def test_a_start_of_which_only_a_part_was_created_is_too_late_as_soon_as_a_whole
 
 @pytest.mark.parametrize("seconds", [30, 90])
 def test_another_init_container_that_fails_is_a_failure_whenever_it_does(seconds: int) -> None:
-    world = World(job(startPolicy="Fail", startDeadlineSeconds=60))
-    world.settle()
+    world = World.begun(job(startPolicy="Fail", startDeadlineSeconds=60))
     world.stop()
     world.advance(seconds=seconds)
     world.pod("train-worker-0")["status"] = {"phase": "Failed"}
@@ -327,8 +318,7 @@ def test_what_is_there_of_a_gang_that_cannot_be_started_goes_whatever_is_to_stay
 
 
 def test_what_is_there_of_a_gang_that_starts_too_late_goes_whatever_is_to_stay() -> None:
-    world = World(make.job(worker=2, run={"startPolicy": "Fail", "cleanPodPolicy": "None"}))
-    world.settle()
+    world = World.begun(make.job(worker=2, run={"startPolicy": "Fail", "cleanPodPolicy": "None"}))
     world.ready("train-worker-0")
     world.advance(hours=1)
     assert (world.condition("Failed"), world.pods) == ("True/StartDeadlineExceeded", [])
@@ -336,8 +326,7 @@ def test_what_is_there_of_a_gang_that_starts_too_late_goes_whatever_is_to_stay()
 
 def test_an_edit_of_what_does_not_come_up_is_taken_when_its_time_is_over() -> None:
     """Else half a gang would wait for ever for an edit to be taken back that was to help it."""
-    world = World(job(startDeadlineSeconds=60))
-    world.settle()
+    world = World.begun(job(startDeadlineSeconds=60))
     world.ready("train-worker-0")
     world.waits("train-worker-1", "Unschedulable", "no room")
     world.edit(lambda spec: spec.update(image="smaller:2"))
@@ -352,8 +341,7 @@ def test_an_edit_of_what_does_not_come_up_is_taken_when_its_time_is_over() -> No
 
 def test_starts_that_are_always_too_late_come_after_longer_and_longer_waits() -> None:
     """Two gangs each hold half of the capacity: one has to wait for longer than the other needs."""
-    world = World(job(startDeadlineSeconds=60))
-    world.settle()
+    world = World.begun(job(startDeadlineSeconds=60))
     waits: list[float] = []
     while len(waits) < 6:
         world.advance(seconds=1)
@@ -395,8 +383,7 @@ def test_starts_that_are_always_too_late_come_after_longer_and_longer_waits() ->
 def test_f6_a_start_that_is_silent_says_what_is_known_after_20_seconds_and_once(
     spec: dict[str, Any], status: dict[str, Any], words: str
 ) -> None:
-    world = World(make.job(worker=2))
-    world.settle()
+    world = World.begun(make.job(worker=2))
     world.ready("train-worker-0")
     world.pod("train-worker-1")["spec"] |= spec
     world.pod("train-worker-1")["status"] = status
@@ -415,8 +402,7 @@ def test_f6_a_start_that_is_silent_says_what_is_known_after_20_seconds_and_once(
 
 
 def test_f6_a_missing_secret_is_what_the_kubelet_says_of_it() -> None:
-    world = World(make.job(worker=1))
-    world.settle()
+    world = World.begun(make.job(worker=1))
     waits = {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "a" not found'}}
     world.pod("train-worker-0")["status"] = {
         "phase": "Pending",
@@ -427,8 +413,7 @@ def test_f6_a_missing_secret_is_what_the_kubelet_says_of_it() -> None:
 
 
 def test_f6_who_waits_for_its_peers_is_not_what_the_start_waits_for() -> None:
-    world = World(make.job(worker=2))
-    world.settle()
+    world = World.begun(make.job(worker=2))
     gate = {"name": "tfgpu-peer-gate", "state": {"running": {}}}
     world.pod("train-worker-0")["spec"]["nodeName"] = "n1"
     world.pod("train-worker-0")["status"] = {"phase": "Pending", "initContainerStatuses": [gate]}

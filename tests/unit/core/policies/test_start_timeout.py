@@ -16,9 +16,7 @@ TIMEOUT = {"schedulingPolicy": {"scheduleTimeoutSeconds": 60}}
 
 
 def started(job: dict[str, Any]) -> World:
-    world = World(job)
-    world.settle()
-    return world
+    return World.begun(job)
 
 
 def bind(world: World, *names: str) -> None:

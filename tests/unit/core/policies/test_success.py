@@ -41,9 +41,7 @@ def test_who_decides(strategy: str, parts: dict[str, Any], deciders: list[str]) 
 
 
 def test_a_prediction_ends_with_its_last_worker_and_repeats_none_that_is_through() -> None:
-    world = World(make.job("Custom", worker=2, **PREDICT))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("Custom", worker=2, **PREDICT))
     world.exits("train-worker-0", 0)
     world.exits("train-worker-1", 137)
     world.settle()
@@ -58,9 +56,7 @@ def test_a_prediction_ends_with_its_last_worker_and_repeats_none_that_is_through
 
 
 def test_stragglers_are_waited_for_but_not_for_ever() -> None:
-    world = World(make.job(worker=3))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=3))
     world.exits("train-worker-0", 0)
     world.advance(seconds=5)
     world.exits("train-worker-1", 0)
@@ -73,9 +69,7 @@ def test_stragglers_are_waited_for_but_not_for_ever() -> None:
 
 
 def test_an_active_deadline_that_passes_meanwhile_makes_no_hot_loop() -> None:
-    world = World(make.job(worker=2, run={"activeDeadlineSeconds": 10}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2, run={"activeDeadlineSeconds": 10}))
     world.advance(seconds=9)
     world.exits("train-worker-0", 0)
     world.advance(seconds=60)
@@ -84,9 +78,7 @@ def test_an_active_deadline_that_passes_meanwhile_makes_no_hot_loop() -> None:
 
 
 def test_a_straggler_that_fails_does_not_undo_the_success() -> None:
-    world = World(make.job(worker=2))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2))
     world.exits("train-worker-0", 0)
     world.exits("train-worker-1", 1)
     assert world.phase == "Succeeded"
@@ -108,9 +100,7 @@ def test_a_recorded_success_whose_pod_is_gone_was_long_ago() -> None:
 
 
 def test_all_workers_means_all() -> None:
-    world = World(make.job("Custom", worker=3, successPolicy="AllWorkers"))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("Custom", worker=3, successPolicy="AllWorkers"))
     for index in (0, 2):
         world.exits(f"train-worker-{index}", 0)
         world.advance(minutes=1)
@@ -124,8 +114,7 @@ def test_all_workers_means_all() -> None:
 
 
 def test_an_evaluator_neither_decides_nor_delays() -> None:
-    world = World(make.job(worker=1, evaluator=1))
-    world.settle()
+    world = World.begun(make.job(worker=1, evaluator=1))
     world.ready("train-worker-0")
     assert world.phase == "Running"
     world.exits("train-worker-0", 0)

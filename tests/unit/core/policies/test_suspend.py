@@ -13,9 +13,7 @@ from tfgpujob.core.observed.snapshot import Kind
 
 
 def running(strategy: str = "MultiWorkerMirrored", **parts: Any) -> World:
-    world = World(make.job(strategy, **parts))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(strategy, **parts))
     world.advance(minutes=1)
     return world
 
@@ -54,8 +52,7 @@ def test_resuming_is_a_new_attempt_with_the_old_budget() -> None:
 
 
 def test_a_job_that_is_born_suspended_creates_nothing() -> None:
-    world = World(make.job(run={"suspend": True}))
-    world.settle()
+    world = World.begun(make.job(run={"suspend": True}))
     world.advance(days=1)
     assert world.objects == {}
     assert world.phase == "Suspended"
@@ -150,8 +147,7 @@ def test_who_ends_well_because_it_is_told_to_stop_has_not_succeeded() -> None:
 
 
 def test_a_suspended_job_is_accepted_again_once_its_spec_is_mended() -> None:
-    world = World(make.job(worker=1, runPolicy={"suspend": True}))
-    world.settle()
+    world = World.begun(make.job(worker=1, runPolicy={"suspend": True}))
     world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=-1))
     assert world.condition("Accepted") == "False/InvalidSpec"
     world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=1))

@@ -138,9 +138,7 @@ def test_f4_a_sentence_is_bounded_and_leaves_room_for_the_last_lines() -> None:
 def test_f4_what_a_pod_does_itself_is_counted_and_what_the_node_lacks_is_not(
     reason: str, sentence: str, restarts: int, disruptions: int
 ) -> None:
-    world = World(make.job(worker=2))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2))
     world.fails("train-worker-1", reason, sentence)
     assert (world.status.get("restarts", 0), world.status.get("disruptions", 0)) == (restarts, disruptions)
     assert world.status["lastFailure"]["message"] == sentence.strip()
@@ -184,8 +182,7 @@ def test_f8_a_command_that_is_not_in_the_image_is_named_with_field_and_fix(
 )
 def test_f8_the_condition_quotes_the_runtimes_sentence_and_never_a_programs(reason: str, code: int, said: str) -> None:
     for known, told in ((reason, f" ({reason}: {said}); all"), ("Error", " (Error); all")):
-        world = World(make.job(worker=2))
-        world.settle()
+        world = World.begun(make.job(worker=2))
         world.exits("train-worker-1", code, said, known)
         assert f"ended with exit code {code}{told}" in world.message("Restarting")
 
@@ -232,8 +229,7 @@ def test_f8_the_field_that_says_what_a_container_runs(container: str, is_init: b
     ],
 )
 def test_f8_the_exit_code_of_a_runtime_is_not_the_programs(code: int, reason: str, said: str, phase: str) -> None:
-    world = World(make.job(worker=2))
-    world.settle()
+    world = World.begun(make.job(worker=2))
     world.ready("train-worker-0")
     world.exits("train-worker-1", code, said, reason)
     assert world.phase == phase
@@ -405,9 +401,7 @@ def test_whatever_a_container_says_is_only_text(said: str) -> None:
 
 
 def test_it_stands_in_the_status_cut_as_the_job_asks() -> None:
-    world = World(make.job(worker=2, run={"failureLogLines": 1}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2, run={"failureLogLines": 1}))
     world.exits("train-worker-1", 1, message="first\nValueError: no such column")
     failure = world.status["lastFailure"]
     assert failure["cause"] == "Exception"
@@ -416,9 +410,7 @@ def test_it_stands_in_the_status_cut_as_the_job_asks() -> None:
 
 
 def test_a_peers_failure_is_not_blamed_for_the_memory_that_ran_out() -> None:
-    world = World(make.job(worker=3))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=3))
     world.exits("train-worker-0", 160)
     world.exits("train-worker-2", 137, reason="OOMKilled")
     failure = world.status["lastFailure"]
@@ -426,9 +418,7 @@ def test_a_peers_failure_is_not_blamed_for_the_memory_that_ran_out() -> None:
 
 
 def test_a_job_that_ran_too_long_says_so_without_blaming_a_replica() -> None:
-    world = World(make.job(worker=2, run={"activeDeadlineSeconds": 60}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=2, run={"activeDeadlineSeconds": 60}))
     world.advance(seconds=61)
     failure = world.status["lastFailure"]
     assert (failure["cause"], failure["reason"]) == ("Deadline", "DeadlineExceeded")
@@ -458,8 +448,7 @@ def test_a_start_that_may_not_be_tried_again_says_what_stopped_it() -> None:
 def test_f7_a_deadline_of_a_job_whose_pods_never_ran_is_blamed_on_what_the_pods_say(
     run: dict[str, Any], reason: str, message: str, cause: str, action: str
 ) -> None:
-    world = World(make.job(worker=2, run=run))
-    world.settle()
+    world = World.begun(make.job(worker=2, run=run))
     world.ready("train-worker-0")
     world.waits("train-worker-1", reason, message)
     world.advance(seconds=61)
@@ -471,8 +460,7 @@ def test_f7_a_deadline_of_a_job_whose_pods_never_ran_is_blamed_on_what_the_pods_
 
 
 def test_f7_a_start_that_is_too_slow_without_a_word_of_its_pods_is_a_deadline() -> None:
-    world = World(make.job(worker=2, run={"startPolicy": "Fail", "startDeadlineSeconds": 60}))
-    world.settle()
+    world = World.begun(make.job(worker=2, run={"startPolicy": "Fail", "startDeadlineSeconds": 60}))
     world.advance(seconds=61)
     failure = world.status["lastFailure"]
     assert failure["cause"] == "Deadline"
@@ -484,8 +472,7 @@ def test_f7_a_start_that_is_too_slow_without_a_word_of_its_pods_is_a_deadline() 
 )
 def test_who_waits_hears_what_to_do(reason: str, words: str) -> None:
     assert words in advice(reason)
-    world = World(make.job(worker=2))
-    world.settle()
+    world = World.begun(make.job(worker=2))
     world.waits("train-worker-0", reason, "0/3 nodes are available.")
     assert words in world.message("Running")
 
@@ -502,9 +489,7 @@ def test_who_waits_hears_what_to_do(reason: str, words: str) -> None:
 )
 def test_whatever_a_container_says_the_failure_is_recorded(said: str) -> None:
     """The termination message is a stranger's text, and a job that can't be reconciled hangs for ever."""
-    world = World(make.job(worker=1))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=1))
     world.exits("train-worker-0", 1, message=said)
     assert world.phase == "Failed"
     json.dumps(world.status, ensure_ascii=False).encode()

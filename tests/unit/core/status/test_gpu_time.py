@@ -17,10 +17,7 @@ from tfgpujob.names import Role
 
 
 def running(*args: str, **parts: object) -> World:
-    world = World(make.job(*args, **parts))
-    world.settle()
-    world.ready()
-    return world
+    return World.running(make.job(*args, **parts))
 
 
 def spent(world: World) -> int:
@@ -28,8 +25,7 @@ def spent(world: World) -> int:
 
 
 def test_it_counts_from_when_a_node_took_the_pods() -> None:
-    world = World(make.job(worker={"replicas": 2, "gpus": 4}))
-    world.settle()
+    world = World.begun(make.job(worker={"replicas": 2, "gpus": 4}))
     world.advance(minutes=10)
     assert spent(world) == 0
     assert "gpuTime" not in world.status

@@ -190,9 +190,7 @@ def test_a_program_of_ones_own_that_is_supervised_is_asked_and_stalls_only_if_st
     template = {"spec": {"containers": [{"name": "tensorflow", "command": ["train"]}]}}
     own: dict[str, Any] = {"trainer": None, "image": "mine:1", "run": {"recovery": "InPlace"}}
     job = make.job(worker={"replicas": 2, "template": template}, **own)
-    world = World(job)
-    world.settle()
-    world.ready()
+    world = World.running(job)
     assert asked(world) == ["train-worker-0"]
     world.tells("train-worker-0", step=7, idleSeconds=100_000)
     assert (world.status["progress"]["step"], world.condition("Stalled")) == (7, "")

@@ -15,10 +15,7 @@ FINE = {"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-7", "health"
 
 
 def running(*strategy: str, **job: Any) -> World:
-    world = World(make.job(*strategy, **job))
-    world.settle()
-    world.ready()
-    return world
+    return World.running(make.job(*strategy, **job))
 
 
 def allocated(world: World, name: str, *told: dict[str, Any], container: str = names.CONTAINER) -> None:

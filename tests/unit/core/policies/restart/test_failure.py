@@ -162,8 +162,7 @@ def test_last_failure_keeps_the_end_of_the_message_and_leaves_out_what_is_unknow
 def test_f3_an_init_container_that_ends_a_pod_is_named_and_judged_by_the_policy(
     code: int, policy: str, phase: str
 ) -> None:
-    world = World(make.job(worker={"replicas": 2, "restartPolicy": policy}))
-    world.settle()
+    world = World.begun(make.job(worker={"replicas": 2, "restartPolicy": policy}))
     world.fails_to_begin("train-worker-1", "prepare", code, "copying\nno such bucket")
     assert world.phase == phase
     failure = world.status["lastFailure"]

@@ -15,10 +15,7 @@ from tfgpujob.describe import describe
 
 
 def running(workers: int = 3, **run: Any) -> World:
-    world = World(make.job(worker=workers, run=run))
-    world.settle()
-    world.ready()
-    return world
+    return World.running(make.job(worker=workers, run=run))
 
 
 def test_a_retryable_failure_restarts_the_gang_once_and_spends_one_restart() -> None:
@@ -162,9 +159,7 @@ def test_a_pod_that_somebody_deletes_is_a_disruption_and_the_new_one_waits_for_i
 def test_where_a_chief_is_deleted_only_its_servers_wait_for_it(servers: int) -> None:
     """Workers of a collective stop together, at the same step."""
     strategy = "ParameterServer" if servers else "MultiWorkerMirrored"
-    world = World(make.job(strategy, chief=1, worker=1, ps=servers, run={"restartScope": "Gang"}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(strategy, chief=1, worker=1, ps=servers, run={"restartScope": "Gang"}))
     world.grace = timedelta(seconds=30)
     world.mark_deleting("train-chief-0")
     assert [delete.name for delete in world.deletes] == ([] if servers else ["train-worker-0"])
@@ -242,17 +237,14 @@ def test_a_job_that_the_cluster_never_lets_run_fails_in_the_end() -> None:
 
 
 def test_a_failure_while_starting_counts_too() -> None:
-    world = World(make.job(worker=2))
-    world.settle()
+    world = World.begun(make.job(worker=2))
     world.exits("train-worker-0", 137)
     assert world.phase == "Restarting"
     assert world.status["restarts"] == 1
 
 
 def test_an_evaluator_that_fails_disturbs_nobody() -> None:
-    world = World(make.job(worker=1, evaluator=1))
-    world.settle()
-    world.ready()
+    world = World.running(make.job(worker=1, evaluator=1))
     world.exits("train-evaluator-0", 1)
     world.advance(hours=1)
     assert world.phase == "Running"

@@ -20,10 +20,7 @@ IN_PLACE = {"recovery": "InPlace", "backoffLimit": 6}
 
 
 def running(strategy: str = "MultiWorkerMirrored", **parts: Any) -> World:
-    world = World(make.job(strategy, **{"run": IN_PLACE, **parts}), CONFIG)
-    world.settle()
-    world.ready()
-    return world
+    return World.running(make.job(strategy, **{"run": IN_PLACE, **parts}), CONFIG)
 
 
 def environment(world: World, pod: str) -> dict[str, str]:
@@ -99,8 +96,7 @@ def test_who_is_not_to_recover_in_place_is_told_nothing(parts: dict[str, Any]) -
 
 
 def test_another_process_of_the_operator_goes_on_with_the_token_of_the_attempt() -> None:
-    world = World(make.job(run=IN_PLACE), CONFIG)
-    world.settle()
+    world = World.begun(make.job(run=IN_PLACE), CONFIG)
     known = environment(world, "train-worker-0")
     world.stop()
     world.remove(Kind.POD, "train-worker-1")

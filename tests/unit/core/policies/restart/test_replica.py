@@ -17,9 +17,7 @@ EVERYBODY = {"train-chief-0", "train-ps-0", "train-ps-1", "train-worker-0", "tra
 
 
 def servers(**run: Any) -> World:
-    world = World(make.job("ParameterServer", chief=1, worker=3, ps=2, run=run))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("ParameterServer", chief=1, worker=3, ps=2, run=run))
     assert world.phase == "Running"
     return world
 
@@ -248,9 +246,7 @@ def test_a_gang_is_asked_for() -> None:
 
 
 def test_custom_restarts_one_replica_on_request() -> None:
-    world = World(make.job("Custom", chief=1, worker=2, run={"restartScope": "Replica"}))
-    world.settle()
-    world.ready()
+    world = World.running(make.job("Custom", chief=1, worker=2, run={"restartScope": "Replica"}))
     world.exits("train-worker-1", 137)
     assert world.phase == "Restarting", "whether it goes on meanwhile is not known"
     world.advance(seconds=13)
@@ -292,10 +288,9 @@ def test_an_edited_job_gets_no_replica_until_it_is_restored() -> None:
 
 
 def with_evaluator(policy: str = "ExitCode") -> World:
-    world = World(make.job(worker=2, evaluator={"replicas": 1, "restartPolicy": policy}, run={"backoffLimit": 0}))
-    world.settle()
-    world.ready()
-    return world
+    return World.running(
+        make.job(worker=2, evaluator={"replicas": 1, "restartPolicy": policy}, run={"backoffLimit": 0})
+    )
 
 
 @pytest.mark.parametrize(("policy", "code"), [("ExitCode", 137), ("OnFailure", 1), ("Always", 1)])
