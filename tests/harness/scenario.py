@@ -37,8 +37,8 @@ class Scenario:
     operators: tuple[str, ...] = ("operator-a",)
     forgives: Mapping[str, str] = field(default_factory=dict)
     """Parts of the state (the beginning of their paths) that may differ from the fault-free end, and why."""
-    phases: Mapping[str, str] = field(default_factory=dict)
-    """status.phase of every job that is left at the end, by name: what the story comes to."""
+    phases: Mapping[str, str] = field(default_factory=lambda: {"train": "Succeeded"})
+    """status.phase of every job that is left at the end, by name: what the story comes to. Most have one job."""
     schedulable_gpus: int = 64
     missing_images: frozenset[str] = frozenset()
     """Images that don't exist yet."""

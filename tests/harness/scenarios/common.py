@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.harness.resources import Object
 from tests.harness.scenario import Do, Step, apply, at_once, job, nothing, shows, training
 
-SUCCEEDED = {"train": "Succeeded"}
 FAILED = {"train": "Failed"}
 RUNNING = {"train": "Running"}
 PENDING = {"train": "Pending"}

@@ -19,7 +19,7 @@ from tests.harness.scenario import (
     shows,
     suspend,
 )
-from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, SUCCEEDED, once_it_runs, submit
+from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, once_it_runs, submit
 
 from tfgpujob.kube.errors import ApiError
 
@@ -37,7 +37,6 @@ GANGS = (
         script=(submit(MWM), *once_it_runs(evict("train-worker-1"))),
         ends=SECOND_TIME,
         in_gangs=True,
-        phases=SUCCEEDED,
     ),
     Scenario(
         # The evaluator's pod, which a scheduler would count for one of the workers', comes when these run.
@@ -45,7 +44,6 @@ GANGS = (
         script=(submit(job("train", worker=2, evaluator=1)), *once_it_runs(evict("train-worker-1"))),
         ends={"worker": (None, 0), "evaluator": (None,)},
         in_gangs=True,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="gang-suspended",
@@ -67,6 +65,5 @@ GANGS = (
             Step(after(5), refuse_no_more),
         ),
         in_gangs=True,
-        phases=SUCCEEDED,
     ),
 )

@@ -22,7 +22,6 @@ from tests.harness.scenarios.common import (
     FOREVER,
     MWM,
     RUNNING,
-    SUCCEEDED,
     once_it_runs,
     submit,
 )
@@ -53,7 +52,6 @@ ISOLATION = (
             Step(shows("train", "Accepted", "False", "NameTaken"), delete("NetworkPolicy", "train")),
         ),
         isolated=True,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="isolated-forbidden",
@@ -64,6 +62,5 @@ ISOLATION = (
             Step(after(5), refuse_no_more),
         ),
         isolated=True,
-        phases=SUCCEEDED,
     ),
 )

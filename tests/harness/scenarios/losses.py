@@ -39,7 +39,6 @@ from tests.harness.scenarios.common import (
     SERVERS,
     STARTING,
     STATUS,
-    SUCCEEDED,
     once_it_runs,
     submit,
 )
@@ -61,13 +60,11 @@ LOSSES = (
         name="fails-again-after-a-long-run",
         script=(submit(MWM), Step(trains_again("train"), nothing), Step(after(660), finish("train-worker-0", 137))),
         ends={"worker": (137, None, 0)},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="evicted-as-another-fails",
         script=(submit(MWM), *once_it_runs(then(finish("train-worker-1", 1), evict("train-worker-0")))),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
         without_faults=True,
     ),
     Scenario(
@@ -79,13 +76,11 @@ LOSSES = (
             Step(after(60), finish("train-worker-1", 0)),
         ),
         ends=FOREVER,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="evicted",
         script=(submit(MWM), Step(training("train"), evict("train-worker-1"))),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="vanished",
@@ -94,7 +89,6 @@ LOSSES = (
             *once_it_runs(vanish("train-worker-0")),
         ),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="drained",
@@ -103,7 +97,6 @@ LOSSES = (
             *once_it_runs(delete("Pod", "train-worker-1")),
         ),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="init-container-fails",
@@ -121,7 +114,6 @@ LOSSES = (
             *once_it_runs(then(linger("train-worker-0", 0), linger("train-worker-1", 0))),
         ),
         ends=FOREVER,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="second-container-never-ends-after-a-failure",
@@ -141,7 +133,6 @@ LOSSES = (
             ),
             STARTING,
         ),
-        phases=SUCCEEDED,
     ),
 )
 
@@ -156,21 +147,17 @@ RECOVERING = job(
 )
 
 REPLICAS = (
-    Scenario(
-        name="worker-alone", script=(submit(SERVERS),), ends={"worker-1": (137, None), **SECOND_CHIEF}, phases=SUCCEEDED
-    ),
-    Scenario(name="chief-alone", script=(submit(SERVERS),), ends={"chief": (143, 0)}, phases=SUCCEEDED),
+    Scenario(name="worker-alone", script=(submit(SERVERS),), ends={"worker-1": (137, None), **SECOND_CHIEF}),
+    Scenario(name="chief-alone", script=(submit(SERVERS),), ends={"chief": (143, 0)}),
     Scenario(
         name="server-and-chief",
         script=(submit(SERVERS),),
         ends={"ps-0": (137, None), **SECOND_CHIEF},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="server-and-chief-that-follows",
         script=(submit(SERVERS),),
         ends={"ps-0": (137, None), "chief": (160, 0)},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="servers-in-place",
@@ -186,7 +173,6 @@ REPLICAS = (
         ),
         ends=FOREVER,
         forgives={f"{STATUS}progress": "how far it was when it was asked last"},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="worker-drained",
@@ -195,7 +181,6 @@ REPLICAS = (
             *once_it_runs(delete("Pod", "train-worker-1")),
         ),
         ends=SECOND_CHIEF,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="worker-alone-without-room",
@@ -205,7 +190,6 @@ REPLICAS = (
             Step(shows("train", "Created", "True", "QuotaExceeded"), delete("ResourceQuota", "quota")),
         ),
         ends={"worker-1": (137, None), **SECOND_CHIEF},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="worker-refused-for-good",
@@ -217,7 +201,6 @@ REPLICAS = (
             Step(restarted("train-worker-0"), finish("train-chief-0", 0)),
         ),
         ends=FOREVER,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="worker-for-good", script=(submit(SERVERS),), ends={"worker-1": (1,), "chief": (None,)}, phases=FAILED
@@ -226,13 +209,11 @@ REPLICAS = (
         name="custom-replica",
         script=(submit(job("train", "Custom", chief=1, worker=2, run_policy={"restartScope": "Replica"})),),
         ends={"worker-0": (None,), "worker-1": (137, None), **SECOND_CHIEF},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="evaluator-alone",
         script=(submit(job("train", "Mirrored", worker=1, evaluator=1)),),
         ends={"evaluator": (137, None), "worker": (None, 0)},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="evaluator-for-good",

@@ -24,7 +24,7 @@ from tests.harness.scenario import (
     trains,
     vanish,
 )
-from tests.harness.scenarios.common import FOREVER, STARTING, STATUS, SUCCEEDED, once_it_runs, submit
+from tests.harness.scenarios.common import FOREVER, STARTING, STATUS, once_it_runs, submit
 from tests.harness.scenarios.resizes import FORGIVES_PROGRESS, comes_again, elastic, ends, scale
 
 WORKERS = 3
@@ -58,7 +58,6 @@ def _in_a_start(kind: str, gang: Object, pod: str, how: str) -> Scenario:
         ends=FOREVER,
         schedulable_gpus=WORKERS - 1,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     )
 
 
@@ -75,7 +74,6 @@ def _in_a_resize(workers: int, pod: str, how: str) -> Scenario:
         ),
         ends=FOREVER,
         forgives={**FORGIVES_PROGRESS, f"/Pod default/{pod}/cluster": BEFORE_OR_AFTER},
-        phases=SUCCEEDED,
     )
 
 
@@ -93,7 +91,6 @@ def _in_a_save(kind: str, gang: Object, pod: str) -> Scenario:
         ),
         ends=FOREVER,
         forgives={**FORGIVES_PROGRESS, **dict.fromkeys((f"{STATUS}{field}" for field in _BY_LOSS), TWO_LOSSES)},
-        phases=SUCCEEDED,
     )
 
 
@@ -108,7 +105,6 @@ def _replaces(kind: str, gang: Object, pod: str, how: str) -> Scenario:
         ),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     )
 
 
@@ -131,7 +127,6 @@ LOST_PODS = (
         ),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="the_leader_s_node_is_lost",
@@ -145,7 +140,6 @@ LOST_PODS = (
         ends=FOREVER,
         nodes=("node-1", "node-2"),
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="lost_while_it_starts",
@@ -154,6 +148,5 @@ LOST_PODS = (
             **FORGIVES_PROGRESS,
             **dict.fromkeys((f"{STATUS}{field}" for field in _COUNTED), STARTING),
         },
-        phases=SUCCEEDED,
     ),
 )

@@ -21,7 +21,6 @@ from tests.harness.scenarios.common import (
     SECOND_CHIEF,
     SECOND_TIME,
     SERVERS,
-    SUCCEEDED,
     once_it_runs,
     submit,
 )
@@ -51,7 +50,6 @@ NODES = (
         ),
         ends=SECOND_TIME,
         nodes=TWO_NODES,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="stops-slowly-on-a-node-that-is-ready",
@@ -62,7 +60,6 @@ NODES = (
         ),
         ends=SECOND_TIME,
         nodes=TWO_NODES,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="node-lost-under-servers",
@@ -72,7 +69,6 @@ NODES = (
         ),
         ends=SECOND_CHIEF,
         nodes=TWO_NODES,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="node-lost-while-deleting",
@@ -96,6 +92,5 @@ NODES = (
         ends=FOREVER,
         nodes=TWO_NODES,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
 )

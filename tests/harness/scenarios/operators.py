@@ -19,7 +19,7 @@ from tests.harness.scenario import (
     stop,
     then,
 )
-from tests.harness.scenarios.common import FOREVER, MWM, RUNNING, SECOND_TIME, STATUS, SUCCEEDED, once_it_runs, submit
+from tests.harness.scenarios.common import FOREVER, MWM, RUNNING, SECOND_TIME, STATUS, once_it_runs, submit
 from tests.harness.world import World
 
 
@@ -35,20 +35,16 @@ def _hear_late(world: World) -> None:
 
 OPERATORS = (
     Scenario(name="upgraded", script=(submit(MWM), Step(running("train", 2), _upgrade)), ends=FOREVER, phases=RUNNING),
-    Scenario(
-        name="upgraded-while-creating", script=(submit(MWM), Step(created("train", 1), _upgrade)), phases=SUCCEEDED
-    ),
+    Scenario(name="upgraded-while-creating", script=(submit(MWM), Step(created("train", 1), _upgrade))),
     Scenario(
         name="leader-killed",
         script=(submit(MWM), Step(created("train", 1), kill("operator-a"))),
         operators=("operator-a", "operator-b"),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="leader-lost",
         script=(submit(MWM), Step(created("train", 1), lose("operator-a"))),
         operators=("operator-a", "operator-b"),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="leader-lost-to-a-late-standby",
@@ -59,7 +55,6 @@ OPERATORS = (
         operators=("operator-a", "operator-b"),
         lags={"operator-b": 30.0},
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="leader-hears-late",
@@ -74,7 +69,6 @@ OPERATORS = (
         operators=("operator-a", "operator-b"),
         ends={"worker": (143, 0)},
         forgives={f"{STATUS}lastFailure/index": "both fail, and the event of the first may be missed"},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="two-jobs",
@@ -84,6 +78,5 @@ OPERATORS = (
             Step(running("train", 2), delete("TFGPUJob", "other")),
         ),
         operators=("operator-a", "operator-b"),
-        phases=SUCCEEDED,
     ),
 )

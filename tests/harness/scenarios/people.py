@@ -28,7 +28,6 @@ from tests.harness.scenarios.common import (
     RUNNING,
     SECOND_CHIEF,
     SECOND_TIME,
-    SUCCEEDED,
     once_it_runs,
     submit,
 )
@@ -46,20 +45,24 @@ PEOPLE = (
     Scenario(
         name="deleted-while-creating",
         script=(submit(MWM), Step(created("train", 1), delete("TFGPUJob", "train"))),
+        phases={},
     ),
     Scenario(
         name="deleted-once-accepted",
         script=(submit(MWM), Step(shows("train", "Accepted", "True"), delete("TFGPUJob", "train"))),
+        phases={},
     ),
     Scenario(
         name="deleted-while-running",
         script=(submit(MWM), Step(running("train", 2), delete("TFGPUJob", "train"))),
         ends=FOREVER,
+        phases={},
     ),
     Scenario(
         name="deleted-in-the-foreground",
         script=(submit(MWM), Step(created("train", 1), delete("TFGPUJob", "train", "Foreground"))),
         ends=FOREVER,
+        phases={},
     ),
     Scenario(
         name="orphaned",
@@ -69,12 +72,12 @@ PEOPLE = (
             Step(shows("train", "Running", "True"), delete("TFGPUJob", "train", "Orphan")),
         ),
         ends=FOREVER,
+        phases={},
     ),
     Scenario(
         name="resized",
         script=(submit(ELASTIC), *once_it_runs(edit("train", replicaSpecs={"worker": _BOUNDS | {"replicas": 3}}))),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="recreated",
@@ -82,7 +85,6 @@ PEOPLE = (
             submit(MWM),
             Step(running("train", 2), then(delete("TFGPUJob", "train"), apply(MWM))),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="recreated-while-creating",
@@ -90,7 +92,6 @@ PEOPLE = (
             submit(MWM),
             Step(created("train", 1), then(delete("TFGPUJob", "train"), apply(job("train", worker=3)))),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="suspended-and-resumed",
@@ -101,7 +102,6 @@ PEOPLE = (
             Step(after(20), suspend("train", False)),
         ),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="suspended-for-longer-than-its-deadline",
@@ -112,13 +112,11 @@ PEOPLE = (
             Step(after(120), suspend("train", False)),
         ),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="its-status-is-emptied",
         script=(submit(MWM), *once_it_runs(empty_status("train"))),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="its-evaluator-ends-first",
@@ -133,7 +131,6 @@ PEOPLE = (
             Step(shows("train", "Suspended", "True"), nothing),
             Step(after(5), suspend("train", False)),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="suspended-parameter-server",
@@ -153,7 +150,6 @@ PEOPLE = (
             Step(stopping("train-chief-0"), suspend("train", False)),
         ),
         ends=SECOND_CHIEF,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="edited-while-running",
@@ -178,7 +174,6 @@ PEOPLE = (
             Step(no_pods("train"), then(edit("train", strategy="MultiWorkerMirrored"), suspend("train", False))),
         ),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="deadline-while-invalid",

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.harness.resources import Object
 from tests.harness.scenario import Scenario, Step, after, edit, finish, job, nothing, running, shows, tells, then
-from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, SUCCEEDED, submit
+from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, submit
 
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
 
@@ -25,7 +25,6 @@ PROGRESS = (
         ),
         ends=FOREVER,
         forgives={f"{STATUS}progress": "how far it was when it was asked last"},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="stalled",
@@ -43,7 +42,6 @@ PROGRESS = (
             f"{STATUS}lastFailure/index": "who blocks the others shows once all were polled",
             f"{STATUS}progress": "the second run may end before it is asked",
         },
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="idle-then-suspended-then-resumed",
@@ -55,7 +53,6 @@ PROGRESS = (
         ends=SECOND_TIME,
         unused=frozenset({"worker-0", "worker-1"}),
         forgives={f"{STATUS}progress": "the second run may end before it is asked"},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="idle-but-for-one",
@@ -67,6 +64,5 @@ PROGRESS = (
         ends=FOREVER,
         unused=frozenset({"worker-0"}),
         forgives={f"{STATUS}progress": "how far it was when it was asked last"},
-        phases=SUCCEEDED,
     ),
 )

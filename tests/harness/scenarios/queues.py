@@ -19,7 +19,7 @@ from tests.harness.scenario import (
     suspend,
     take_quota,
 )
-from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, SERVERS, STATUS, SUCCEEDED, once_it_runs, submit
+from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, SERVERS, STATUS, once_it_runs, submit
 
 from tfgpujob import names
 
@@ -45,20 +45,17 @@ QUEUES = (
             Step(after(30), open_queues(True)),
         ),
         in_queues=True,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="queued-evicted",
         script=(submit(_queued(MWM)), *once_it_runs(take_quota("train"))),
         ends=SECOND_TIME,
         in_queues=True,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="queued-with-servers",
         script=(submit(_queued(SERVERS)),),
         in_queues=True,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="queued-suspended",
@@ -71,7 +68,6 @@ QUEUES = (
         ends=SECOND_TIME,
         forgives={f"{STATUS}conditions/Suspended": "resumed before its Workload was deleted, it has not waited"},
         in_queues=True,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="queued-edited",
@@ -83,7 +79,6 @@ QUEUES = (
             Step(at_once, open_queues(True)),
         ),
         in_queues=True,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="queued-again",
@@ -105,7 +100,6 @@ QUEUES = (
         script=(submit(ELSEWHERE),),
         forgives=ARRIVES,
         in_queues=True,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="queued-elsewhere-evicted",

@@ -28,7 +28,7 @@ from tests.harness.scenario import (
     shows,
     then,
 )
-from tests.harness.scenarios.common import FAILED, MWM, PENDING, SECOND_TIME, STATUS, SUCCEEDED, once_it_runs, submit
+from tests.harness.scenarios.common import FAILED, MWM, PENDING, SECOND_TIME, STATUS, once_it_runs, submit
 from tests.harness.world import World
 
 from tfgpujob import names
@@ -109,12 +109,11 @@ def _add_a_gpu(world: World) -> None:
 
 
 REFUSALS = (
-    Scenario(name="changed-by-admission", script=(Step(at_once, _inject), submit(MWM)), phases=SUCCEEDED),
+    Scenario(name="changed-by-admission", script=(Step(at_once, _inject), submit(MWM))),
     Scenario(
         name="changed-by-admission-and-lost",
         script=(Step(at_once, _inject), submit(MWM), *once_it_runs(evict("train-worker-1"))),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="quota-then-room",
@@ -123,7 +122,6 @@ REFUSALS = (
             Step(at_once, then(apply(quota(pods="1")), apply(MWM))),
             Step(shows("train", "Created", "False", "QuotaExceeded"), delete("ResourceQuota", "quota")),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="gpu-quota-for-ever",
@@ -132,6 +130,7 @@ REFUSALS = (
             Step(shows("train", "Created", "False"), nothing),
             Step(after(60), delete("TFGPUJob", "train")),
         ),
+        phases={},
     ),
     Scenario(
         name="template-refused-then-edited",
@@ -143,7 +142,6 @@ REFUSALS = (
                 edit("train", replicaSpecs={"worker": {"replicas": 2}}),
             ),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="forbidden-then-allowed",
@@ -151,7 +149,6 @@ REFUSALS = (
             Step(at_once, then(refuse(forbid("train-worker-1")), apply(MWM))),
             Step(shows("train", "Created", "False", "Forbidden"), refuse_no_more),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="denied-by-a-webhook-then-allowed",
@@ -159,7 +156,6 @@ REFUSALS = (
             Step(at_once, then(refuse(deny("train-worker-1")), apply(MWM))),
             Step(shows("train", "Created", "False"), refuse_no_more),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="forbidden-and-fail-policy",
@@ -184,7 +180,6 @@ REFUSALS = (
             Step(shows("train", "Created", "True", "Forbidden"), refuse_no_more),
         ),
         ends={"evaluator": (None,)},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="foreign-pod",
@@ -192,7 +187,6 @@ REFUSALS = (
             Step(at_once, then(apply(foreign_pod("train-worker-1")), apply(MWM))),
             Step(shows("train", "Accepted", "False", "NameTaken"), delete("Pod", "train-worker-1")),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="foreign-labelled-pod",
@@ -201,7 +195,6 @@ REFUSALS = (
             Step(shows("train", "Accepted", "False", "NameTaken"), nothing),
             Step(after(8), delete("Pod", "train-worker-1")),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="foreign-evaluator",
@@ -212,7 +205,6 @@ REFUSALS = (
             Step(shows("train", "Accepted", "True"), finish("train-worker-0", 0)),
         ),
         ends={"evaluator": (None,), "worker": (None,)},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="foreign-service",
@@ -220,7 +212,6 @@ REFUSALS = (
             Step(at_once, then(apply(foreign_service("train")), apply(MWM))),
             Step(shows("train", "Accepted", "False", "NameTaken"), delete("Service", "train")),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(name="invalid", script=(submit(job("train", "MultiWorkerMirrored", worker=2, ps=1)),), phases=PENDING),
     # One worker's init container waits for the other, and gives up when the start does, or before an
@@ -233,7 +224,6 @@ REFUSALS = (
             Step(shows("train", "Created", "False", "StartDeadlineExceeded"), _add_a_gpu),
         ),
         schedulable_gpus=1,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="half-created-too-late",
@@ -249,7 +239,6 @@ REFUSALS = (
             Step(created("train", 1), nothing),
             Step(no_pods("train"), refuse_no_more),
         ),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="unschedulable-and-fail-policy",
@@ -274,7 +263,6 @@ REFUSALS = (
             Step(shows("train", "Created", "False", "ScheduleTimeoutExceeded"), _add_a_gpu),
         ),
         schedulable_gpus=1,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="unschedulable-while-invalid",
@@ -287,7 +275,6 @@ REFUSALS = (
             Step(no_pods("train"), edit("train", strategy="MultiWorkerMirrored")),
         ),
         schedulable_gpus=1,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="edited-while-unschedulable",
@@ -297,7 +284,6 @@ REFUSALS = (
             Step(shows("train", "Created", "True"), edit("train", replicaSpecs={"worker": {"replicas": 2}})),
         ),
         schedulable_gpus=2,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="image-missing-then-pushed",
@@ -310,6 +296,5 @@ REFUSALS = (
             ),
         ),
         missing_images=frozenset({"example.com/train:1"}),
-        phases=SUCCEEDED,
     ),
 )

@@ -28,7 +28,7 @@ from tests.harness.scenario import (
     trains_without,
     vanish,
 )
-from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, SUCCEEDED, once_it_runs, submit
+from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, once_it_runs, submit
 from tests.harness.world import World
 
 from tfgpujob import names
@@ -124,7 +124,6 @@ def _trains_on_without(whom: str, loses: Do) -> Scenario:
         ends=FOREVER,
         schedulable_gpus=3,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     )
 
 
@@ -133,13 +132,11 @@ RESIZES = (
         name="resized_in_place_up",
         script=(submit(elastic(2)), *once_it_runs(scale(4)), Step(resized("train", 4), ends(4))),
         ends=FOREVER,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="resized_in_place_down",
         script=(submit(elastic(4)), *once_it_runs(scale(2)), Step(resized("train", 2), ends(2))),
         ends=FOREVER,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="resized_in_place_and_back",
@@ -150,7 +147,6 @@ RESIZES = (
             Step(resized("train", 1), ends(1)),
         ),
         ends=FOREVER,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="resized_in_place_far_down_and_up",
@@ -165,7 +161,6 @@ RESIZES = (
             **dict.fromkeys((f"{STATUS}resizes", f"{STATUS}restartRecords"), TWO_EDITS),
             **dict.fromkeys(("/Pod default/train-worker-1/", "/Pod default/train-worker-2"), TWO_EDITS),
         },
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="own_program_resized_in_place",
@@ -177,7 +172,6 @@ RESIZES = (
         ),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="workers_come_beside_servers",
@@ -188,7 +182,6 @@ RESIZES = (
         ),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="workers_go_and_come_beside_servers",
@@ -200,7 +193,6 @@ RESIZES = (
         ),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="begins_with_some_workers_beside_servers",
@@ -212,14 +204,12 @@ RESIZES = (
         ends=FOREVER,
         schedulable_gpus=2,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="workers_come_where_they_predict",
         script=(submit(sharing_parts(2)), *once_it_runs(scale(4)), Step(trains("train", 4), ends(4))),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="workers_go_and_come_where_they_predict",
@@ -231,7 +221,6 @@ RESIZES = (
         ),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="begins_with_some_workers_that_predict",
@@ -243,7 +232,6 @@ RESIZES = (
         ends=FOREVER,
         schedulable_gpus=2,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="all_is_predicted_while_a_lost_worker_waits_for_a_node",
@@ -255,20 +243,17 @@ RESIZES = (
         ends=FOREVER,
         schedulable_gpus=2,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="resized_not_in_place",
         script=(Step(at_once, _refuse), submit(elastic(2)), *once_it_runs(scale(3))),
         ends=SECOND_TIME,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="starts_with_what_fits",
         script=(submit(takes_what_there_is(4)), Step(trains("train", 2), ends(2))),
         ends=FOREVER,
         schedulable_gpus=2,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="shrinks_after_a_loss",
@@ -280,7 +265,6 @@ RESIZES = (
         ),
         ends=FOREVER,
         schedulable_gpus=3,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="replaces_a_lost_worker",
@@ -291,7 +275,6 @@ RESIZES = (
             Step(trains("train", 3), ends(3)),
         ),
         ends=FOREVER,
-        phases=SUCCEEDED,
     ),
     _trains_on_without("an_evicted_worker", evict("train-worker-1")),
     _trains_on_without("a_silent_worker", vanish("train-worker-1")),
@@ -306,6 +289,5 @@ RESIZES = (
         ends=FOREVER,
         schedulable_gpus=2,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
 )

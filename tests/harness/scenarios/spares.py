@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.harness.scenario import Scenario, Step, counts, evict, finish, job, nothing, restarted, then, trains_without
-from tests.harness.scenarios.common import FOREVER, SUCCEEDED, submit
+from tests.harness.scenarios.common import FOREVER, submit
 from tests.harness.scenarios.resizes import FORGIVES_PROGRESS
 
 _TWO_AND_A_SPARE = job(
@@ -25,7 +25,6 @@ SPARES = (
         ),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="spares_take_turns",
@@ -39,6 +38,5 @@ SPARES = (
         ),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
 )

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from tests.harness.scenario import Scenario, Step, ended, gone, job, no_pods, nothing
-from tests.harness.scenarios.common import FAILED, FOREVER, MWM, STATUS, SUCCEEDED, submit
+from tests.harness.scenarios.common import FAILED, FOREVER, MWM, STATUS, submit
 
 STRATEGIES = (
-    Scenario(name="one-device", script=(submit(job("train", "OneDevice", worker=1)),), phases=SUCCEEDED),
+    Scenario(name="one-device", script=(submit(job("train", "OneDevice", worker=1)),)),
     Scenario(
         name="mirrored-evaluator",
         script=(submit(job("train", "Mirrored", worker=1, evaluator=1)),),
         ends={"evaluator": (None,)},
-        phases=SUCCEEDED,
     ),
-    Scenario(name="multi-worker", script=(submit(job("train", worker=3)),), phases=SUCCEEDED),
+    Scenario(name="multi-worker", script=(submit(job("train", worker=3)),)),
     Scenario(
         name="parameter-server",
         script=(submit(job("train", "ParameterServer", chief=1, worker=2, ps=1)),),
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="custom",
         script=(submit(job("train", "Custom", chief=1, worker=1, ps=1)),),
         ends={"worker": (None,)},
-        phases=SUCCEEDED,
     ),
 )
 
@@ -36,7 +33,6 @@ ENDINGS = (
         script=(submit(MWM),),
         ends={"worker": (143, 0)},
         forgives={f"{STATUS}lastFailure/index": "both fail, and the event of the first may be missed"},
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="budget-spent",
@@ -50,6 +46,7 @@ ENDINGS = (
             submit(job("train", worker=1, run_policy={"ttlSecondsAfterFinished": 20})),
             Step(gone("train"), nothing),
         ),
+        phases={},
     ),
     Scenario(
         name="active-deadline",
@@ -64,6 +61,5 @@ ENDINGS = (
             Step(ended("train", 2), nothing),
             Step(no_pods("train"), nothing),
         ),
-        phases=SUCCEEDED,
     ),
 )
