@@ -256,21 +256,6 @@ def test_a_pod_that_only_the_store_has_lost_restarts_nothing() -> None:
     assert reconcile(snapshot, world.now, make.CONFIG).intent is None
 
 
-def test_a_recorded_success_never_runs_again_though_its_pod_is_gone() -> None:
-    world = World.running(make.job("Custom", chief=1, worker=2))
-    world.exits("train-worker-0", 0)
-    world.advance(minutes=1)
-    assert world.status["replicaStatuses"]["worker"]["succeededIndexes"] == [0]
-    creates = len(world.creates)
-    world.remove(Kind.POD, "train-worker-0")
-    world.advance(hours=1)
-    assert len(world.creates) == creates
-    assert world.phase == "Running"
-    world.exits("train-chief-0", 0)
-    assert world.phase == "Succeeded"
-    assert world.status["replicaStatuses"]["worker"]["succeededIndexes"] == [0]
-
-
 def test_a_new_operator_with_other_defaults_changes_nothing_of_a_running_attempt() -> None:
     evaluated = make.job(worker=2, evaluator=1)
     world = World.running(evaluated)
@@ -303,19 +288,6 @@ def test_a_view_older_than_the_pods_deletes_and_creates_nothing() -> None:
     outcome = reconcile(behind, world.now, make.CONFIG)
     assert outcome.deletes == ()
     assert outcome.creates == ()
-
-
-def test_a_status_that_was_wiped_is_made_again_from_an_attempt_that_is_new() -> None:
-    world = World.running(make.job())
-    world.exits("train-worker-0", 137)
-    world.advance(minutes=1)
-    world.ready()
-    assert world.job is not None
-    del world.job["status"]
-    world.settle()
-    world.advance(minutes=1)
-    assert world.status["attempt"] == 3
-    assert world.attempts() == {"3"}
 
 
 @pytest.mark.parametrize(

@@ -241,21 +241,3 @@ def test_a_failure_while_starting_counts_too() -> None:
     world.exits("train-worker-0", 137)
     assert world.phase == "Restarting"
     assert world.status["restarts"] == 1
-
-
-def test_an_evaluator_that_fails_disturbs_nobody() -> None:
-    world = World.running(make.job(worker=1, evaluator=1))
-    world.exits("train-evaluator-0", 1)
-    world.advance(hours=1)
-    assert world.phase == "Running"
-    assert world.attempts() == {"1"}
-
-
-def test_the_operator_may_be_away_while_it_happens() -> None:
-    world = running()
-    world.exits("train-worker-0", 137)
-    world.stop()
-    world.advance(hours=3)
-    world.start()
-    assert world.attempts() == {"2"}
-    assert world.status["restarts"] == 1
