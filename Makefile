@@ -48,8 +48,6 @@ types: venv ## mypy, strict
 
 .PHONY: crds
 crds: venv ## the CRD, the references, and the tables of the docs, from the code
-	$(PY) -m tfgpujob.api.crd --write
-	$(PY) -m tfgpujob.cli.reference --write
 	$(PY) -m tests.generated_docs --write
 
 DOCS_VENV := .venv-docs

@@ -1,5 +1,8 @@
-"""Tables of the documentation that are made from the code: `python -m tests.generated_docs --write`.
+"""What is made from the code: `python -m tests.generated_docs --write`.
 
+crds/                       the CustomResourceDefinition, with and without CEL; the chart links to it
+charts/                     the host gate as CEL
+docs/reference/             the API and the command line
 docs/architecture.md        the chain of policies, from `core/attempt.py`
 docs/design/membership.md   the changes of members, from `core/membership/changes.py`
 docs/adr/README.md          the list of decision records, from their titles
@@ -14,8 +17,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
+from tests import references
 
 import tfgpujob.core
+from tfgpujob.api import JobStatus, admission_policy, crd
+from tfgpujob.api.structural import structural
 from tfgpujob.core import attempt
 from tfgpujob.core.membership.changes import ADJUST, RESIZE
 from tfgpujob.core.observed.members import Kind
@@ -53,11 +62,28 @@ Decisions 25, 31, 36, 37, 41, 42 and 47 are one page now: [membership](../design
 def files() -> dict[str, str]:
     """What is generated, by path below the repository's root."""
     return {
+        "crds/tfgpujobs.yaml": _yaml(crd.build(cel=True)),
+        "crds/tfgpujobs-no-cel.yaml": _yaml(crd.build(cel=False)),
+        "charts/tfgpujob/files/admission-policy.yaml": _yaml(admission_policy.policy()),
+        "docs/reference/api.md": references.of_api(crd.ABOUT, crd.spec_schema(), structural(JobStatus, defaults=False)),
+        "docs/reference/cli.md": references.of_command_line(),
         ARCHITECTURE: _with_table(ARCHITECTURE, CHAIN, chain()),
         MEMBERSHIP: _with_table(MEMBERSHIP, CHANGES, changes_of_members()),
         CONDITIONS: f"{HEAD}{conditions()}",
         DECISIONS: f"{ABOUT_DECISIONS}{decisions()}",
     }
+
+
+class _Dumper(yaml.SafeDumper):
+    """Without anchors: each role has its schema in full."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _yaml(obj: dict[str, Any]) -> str:
+    header = "# Generated from operator/src/tfgpujob/api by `make crds`. Change the models, not this file.\n"
+    return header + yaml.dump(obj, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
 
 
 def _with_table(page: str, begin: str, table: str) -> str:

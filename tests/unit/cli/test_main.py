@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 import pytest
+from tests import references
 
 from tfgpujob.cli import main as cli
 from tfgpujob.cli import verbs
 from tfgpujob.cli.output import Format, StatusLine, coloured, data, sentences_table, size, table
-from tfgpujob.cli.reference import reference
 from tfgpujob.exits import Exit
 from tfgpujob.units import counted, duration, hours
 
@@ -46,7 +46,7 @@ def test_a_file_beside_the_verbs_is_a_verb(
     shown = capsys.readouterr().out
     assert shown.startswith("hello hello\n")
     assert shown.index("submit") < shown.index("greet-twice  Greet, and greet again.") < shown.index("list ")
-    assert "### greet-twice" in reference()
+    assert "### greet-twice" in references.of_command_line()
 
 
 def test_no_two_verbs_have_one_place() -> None:

@@ -9,14 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import yaml
 
 from tfgpujob.api import crd
 from tfgpujob.describe.installation import Installation, examine
 from tfgpujob.names import ANNOTATION_OFF
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-OURS: dict[str, Any] = yaml.load(crd.files()["crds/tfgpujobs.yaml"], Loader=yaml.CSafeLoader)
+OURS: dict[str, Any] = crd.build(cel=True)
 SENT: dict[str, Any] = {"spec": {"strategy": "OneDevice", "trainer": {"params": {"units": 64}, "epochs": 2}}}
 
 

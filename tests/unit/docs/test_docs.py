@@ -20,7 +20,6 @@ from tests.pages import commands as typed
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli import main as tfgpu
-from tfgpujob.cli.reference import reference
 from tfgpujob.convert import convert
 from tfgpujob.core.observed.plan import resolve
 
@@ -194,10 +193,6 @@ def test_python_in_the_text_is_python() -> None:
         yield from filter(None, found)
 
     assert problems(broken) == {}
-
-
-def test_the_reference_of_the_command_line_is_what_the_tool_says() -> None:
-    assert (ROOT / "docs/reference/cli.md").read_text() == reference(), "run `make crds`"
 
 
 def test_the_migration_page_shows_what_convert_makes() -> None:

@@ -1,20 +1,11 @@
-"""The CustomResourceDefinition, generated from the models.
-
-`python -m tfgpujob.api.crd --write` in the repository's root writes crds/ and docs/reference/api.md.
-"""
+"""The CustomResourceDefinition, generated from the models. `make crds` writes it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tfgpujob import names
-from tfgpujob.api.admission_policy import policy
-from tfgpujob.api.reference import reference
 from tfgpujob.api.rules import JOB_RULES, NAME_RULES
 from tfgpujob.api.rules.rule import EVERY_ROLE, Cel
 from tfgpujob.api.rules.transition import TRANSITIONS
@@ -181,41 +172,3 @@ def _columns() -> list[dict[str, Any]]:
         {"name": "Disruptions", "type": "integer", "priority": 1, "jsonPath": ".status.disruptions"},
         {"name": "Finished", "type": "string", "priority": 1, "jsonPath": finished},
     ]
-
-
-def files() -> dict[str, str]:
-    """The generated files, by path below the repository's root."""
-    return {
-        # The chart links to these two.
-        "crds/tfgpujobs.yaml": _yaml(build(cel=True)),
-        "crds/tfgpujobs-no-cel.yaml": _yaml(build(cel=False)),
-        "charts/tfgpujob/files/admission-policy.yaml": _yaml(policy()),
-        "docs/reference/api.md": reference(ABOUT, spec_schema(), structural(JobStatus, defaults=False)),
-    }
-
-
-def _yaml(crd: dict[str, Any]) -> str:
-    header = "# Generated from operator/src/tfgpujob/api by `make crds`. Change the models, not this file.\n"
-    return header + yaml.dump(crd, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Without anchors: each role has its schema in full."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
-        return True
-
-
-def main(arguments: list[str]) -> int:
-    if arguments != ["--write"]:
-        sys.stderr.write("usage: python -m tfgpujob.api.crd --write   (in the repository's root)\n")
-        return 2
-    for name, content in files().items():
-        path = Path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 import click
-import yaml
 
 from tfgpujob import __version__, names
 from tfgpujob.api import crd
@@ -168,7 +167,7 @@ def _installation(client: Client) -> Installation:
     return Installation(
         now=datetime.now(UTC),
         version=__version__,
-        ours=yaml.load(crd.files()["crds/tfgpujobs.yaml"], Loader=yaml.CSafeLoader),
+        ours=crd.build(cel=True),
         definition=_object(client, _DEFINITION),
         deployments=deployments,
         pods=_items(client, "/api/v1/pods", _OPERATOR),

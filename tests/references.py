@@ -1,16 +1,28 @@
-"""docs/reference/api.md: the schema as tables."""
+"""docs/reference/api.md, the schema as tables, and docs/reference/cli.md, the commands."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
 
 from tfgpujob import names
 from tfgpujob.api.structural import Schema, is_open
+from tfgpujob.cli import verbs
+from tfgpujob.cli.main import tfgpu
+from tfgpujob.exits import Exit
 from tfgpujob.names import Role
 
+_HEAD: Final = """# The command line
 
-def reference(about: str, spec: Schema, status: Schema) -> str:
+Generated from the tool by `make crds`. `tfgpu` is also `kubectl tfgpu`. Each command takes `-h`. Colours are shown on a
+terminal only, and never with NO_COLOR.
+"""
+
+
+def of_api(about: str, spec: Schema, status: Schema) -> str:
     """Markdown with one table for each object, in the order of the schema."""
     head = f"""# TFGPUJob reference
 
@@ -85,3 +97,26 @@ def _default(field: Schema) -> str:
 def _text(text: str) -> str:
     """Escapes angle brackets and bars, which are markup in Markdown tables."""
     return text.replace("<", "&lt;").replace("|", "\\|")
+
+
+def of_command_line() -> str:
+    """The commands as they explain themselves."""
+    parts = (line for part in verbs.by_heading().items() for line in _group(*part))
+    return "\n".join([_HEAD, *_exit_codes(), *parts])
+
+
+def _exit_codes() -> Iterator[str]:
+    yield "## Exit codes\n\n| code | meaning |\n|---|---|"
+    for code in Exit:
+        yield f"| {int(code)} | {code.meaning} |"
+    yield ""
+
+
+def _group(heading: str, its_verbs: Sequence[str]) -> Iterator[str]:
+    yield f"## {heading}\n"
+    root = click.Context(tfgpu, info_name="tfgpu", **tfgpu.context_settings)
+    for verb in its_verbs:
+        command = tfgpu.get_command(root, verb)
+        assert command is not None
+        context = click.Context(command, info_name=verb, parent=root, max_content_width=100, terminal_width=100)
+        yield f"### {verb}\n\n```text\n{command.get_help(context)}\n```\n"
