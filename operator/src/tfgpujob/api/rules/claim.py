@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rules_of
 from tfgpujob.api.spec import GpuSpec
 from tfgpujob.api.template import items, part
 from tfgpujob.names import GPU_CLAIM, Role
@@ -66,7 +66,7 @@ def _at_claim(rule: str, field: str, message: str) -> tuple[Cel, ...]:
     return (Cel(at=_FIELD, rule=rule, field=field, message=message),)
 
 
-RULES = (
+RULES = rules_of(
     JobRule(
         "claim.one-way",
         _one_way,
@@ -76,52 +76,44 @@ RULES = (
             f"one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]} says which devices; {_ONE_WAY}",
         ),
     ),
-    rule(
+    Refusal(
         "claim.selectors",
-        Refusal(
-            of=lambda job: job.spec.gpu.claim,
-            breaks=lambda claim: claim.selectors is not None and claim.device_class_name is None,
-            at="spec.gpu.claim",
-            field="selectors",
-            cel="!has(self.selectors) || has(self.deviceClassName)",
-            problem="select devices of deviceClassName, which is not set",
-            fix="set it too, or write them into the template or into each entry of firstAvailable",
-        ),
+        of=lambda job: job.spec.gpu.claim,
+        breaks=lambda claim: claim.selectors is not None and claim.device_class_name is None,
+        at="spec.gpu.claim",
+        field="selectors",
+        cel="!has(self.selectors) || has(self.deviceClassName)",
+        problem="select devices of deviceClassName, which is not set",
+        fix="set it too, or write them into the template or into each entry of firstAvailable",
     ),
-    rule(
+    Refusal(
         "claim.count",
-        Refusal(
-            of=lambda job: job.spec.gpu.claim,
-            breaks=lambda claim: claim.template_name is not None and claim.count is None,
-            at="spec.gpu.claim",
-            cel="!has(self.templateName) || has(self.count)",
-            problem="count is not set, and the operator does not read the template templateName",
-            fix="set it to the number of GPUs that a pod gets by it: TFGPU_GPUS, processesPerGpu and GPU time use it",
-        ),
+        of=lambda job: job.spec.gpu.claim,
+        breaks=lambda claim: claim.template_name is not None and claim.count is None,
+        at="spec.gpu.claim",
+        cel="!has(self.templateName) || has(self.count)",
+        problem="count is not set, and the operator does not read the template templateName",
+        fix="set it to the number of GPUs that a pod gets by it: TFGPU_GPUS, processesPerGpu and GPU time use it",
     ),
-    rule(
+    Refusal(
         "claim.per-replica",
-        Refusal(
-            of=lambda job: job.spec.gpu if job.spec.gpu.claim is not None else None,
-            breaks=lambda gpu: gpu.per_replica is not None,
-            at="spec.gpu",
-            field="perReplica",
-            cel="!has(self.claim) || !has(self.perReplica)",
-            problem=_BESIDE,
-            fix=_HOW_MANY,
-        ),
+        of=lambda job: job.spec.gpu if job.spec.gpu.claim is not None else None,
+        breaks=lambda gpu: gpu.per_replica is not None,
+        at="spec.gpu",
+        field="perReplica",
+        cel="!has(self.claim) || !has(self.perReplica)",
+        problem=_BESIDE,
+        fix=_HOW_MANY,
     ),
-    rule(
+    Refusal(
         "claim.resource-name",
-        Refusal(
-            of=lambda job: job.spec.gpu if job.spec.gpu.claim is not None else None,
-            breaks=lambda gpu: gpu.resource_name != _DEFAULT_RESOURCE,
-            at="spec.gpu",
-            field="resourceName",
-            cel=f"!has(self.claim) || self.resourceName == '{_DEFAULT_RESOURCE}'",
-            problem="is set beside spec.gpu.claim: GPUs come by one of them",
-            fix="remove one of both",
-        ),
+        of=lambda job: job.spec.gpu if job.spec.gpu.claim is not None else None,
+        breaks=lambda gpu: gpu.resource_name != _DEFAULT_RESOURCE,
+        at="spec.gpu",
+        field="resourceName",
+        cel=f"!has(self.claim) || self.resourceName == '{_DEFAULT_RESOURCE}'",
+        problem="is set beside spec.gpu.claim: GPUs come by one of them",
+        fix="remove one of both",
     ),
     JobRule("claim.role-gpus", _role_gpus, only_python=_PODS_GPUS),
     JobRule("claim.limit", _limit, only_python=_NO_MODEL),

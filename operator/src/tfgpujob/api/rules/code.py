@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rules_of
 from tfgpujob_contract.trainer_config import GitCode
 
 _COMMIT: Final = re.compile("[0-9a-f]{40}")
@@ -30,7 +30,7 @@ def _git(job: Job) -> GitCode | None:
     return job.spec.trainer.code.git if job.spec.trainer and job.spec.trainer.code else None
 
 
-RULES = (
+RULES = rules_of(
     JobRule(
         "trainer.code-source",
         _code,
@@ -43,28 +43,24 @@ RULES = (
             ),
         ),
     ),
-    rule(
+    Refusal(
         "trainer.git-revision",
-        Refusal(
-            of=_git,
-            breaks=lambda git: not _COMMIT.fullmatch(git.revision),
-            at="spec.trainer.code.git",
-            field="revision",
-            cel="self.revision.matches('^[0-9a-f]{40}$')",
-            shows=lambda git: repr(git.revision),
-            problem="is no full commit",
-            fix=_WHICH_COMMIT,
-        ),
+        of=_git,
+        breaks=lambda git: not _COMMIT.fullmatch(git.revision),
+        at="spec.trainer.code.git",
+        field="revision",
+        cel="self.revision.matches('^[0-9a-f]{40}$')",
+        shows=lambda git: repr(git.revision),
+        problem="is no full commit",
+        fix=_WHICH_COMMIT,
     ),
-    rule(
+    Refusal(
         "trainer.git-credentials",
-        Refusal(
-            of=_git,
-            breaks=lambda git: git.secret_name is not None and not git.url.startswith("https://"),
-            at="spec.trainer.code.git",
-            cel="!has(self.secretName) || self.url.startsWith('https://')",
-            problem="would send the Secret's password over http, unencrypted",
-            fix="use https, or remove secretName",
-        ),
+        of=_git,
+        breaks=lambda git: git.secret_name is not None and not git.url.startswith("https://"),
+        at="spec.trainer.code.git",
+        cel="!has(self.secretName) || self.url.startsWith('https://')",
+        problem="would send the Secret's password over http, unencrypted",
+        fix="use https, or remove secretName",
     ),
 )

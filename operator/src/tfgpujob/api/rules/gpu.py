@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rule
+from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rules_of
 from tfgpujob.api.spec import JobSpec, ReplicaSpec
 from tfgpujob.api.strategies import Work
 from tfgpujob.api.template import PodTemplate, part
@@ -145,17 +145,15 @@ def _processes_memory(job: Job) -> Iterator[Invalid]:
 
 _PODS_GPUS = "a pod's GPUs follow from role, strategy and two fields: that table stands in one place"
 
-RULES = (
-    rule(
+RULES = rules_of(
+    Refusal(
         "gpu.memory",
-        Refusal(
-            of=lambda job: job.spec.gpu.memory,
-            breaks=lambda memory: bool(memory.growth) and memory.limit_mib is not None,
-            at="spec.gpu.memory",
-            cel="!has(self.growth) || !self.growth || !has(self.limitMiB)",
-            problem="growth and limitMiB are both set",
-            fix="keep one of them: TensorFlow refuses a limit on memory that grows",
-        ),
+        of=lambda job: job.spec.gpu.memory,
+        breaks=lambda memory: bool(memory.growth) and memory.limit_mib is not None,
+        at="spec.gpu.memory",
+        cel="!has(self.growth) || !self.growth || !has(self.limitMiB)",
+        problem="growth and limitMiB are both set",
+        fix="keep one of them: TensorFlow refuses a limit on memory that grows",
     ),
     JobRule(
         "gpu.template-limit",

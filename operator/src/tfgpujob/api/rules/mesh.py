@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import gpus
 from tfgpujob.api.rules.predict import PREDICTS, predicts
-from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rule, strategy_is, training_of
+from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rules_of, strategy_is, training_of
 from tfgpujob.api.strategies import Work, having
 from tfgpujob.names import Role
 from tfgpujob_contract.trainer_config import TrainerConfig
@@ -61,32 +61,28 @@ def _own_loop(job: Job) -> Iterator[Invalid]:
         yield Invalid("spec.replicaSpecs.evaluator", "isn't taken with mesh or shard", "remove it: fit() validates")
 
 
-RULES = (
-    rule(
+RULES = rules_of(
+    Refusal(
         "trainer.mesh-layout",
-        Refusal(
-            of=training_of,
-            breaks=lambda trainer: trainer.layout is not None and trainer.mesh is None,
-            at="spec.trainer",
-            field="layout",
-            cel=f"{PREDICTS} || !has(self.layout) || has(self.mesh)",
-            problem="is set, and mesh is not",
-            fix="set mesh, such as {batch: 2, model: 2}",
-        ),
+        of=training_of,
+        breaks=lambda trainer: trainer.layout is not None and trainer.mesh is None,
+        at="spec.trainer",
+        field="layout",
+        cel=f"{PREDICTS} || !has(self.layout) || has(self.mesh)",
+        problem="is set, and mesh is not",
+        fix="set mesh, such as {batch: 2, model: 2}",
     ),
-    rule(
+    Refusal(
         "trainer.mesh-strategy",
-        Refusal(
-            of=lambda job: job.spec if (trainer := training_of(job)) and _is_divided(trainer) else None,
-            breaks=lambda spec: spec.traits.work is not Work.SYNCHRONOUS,
-            at="spec",
-            field="trainer.mesh",
-            cel=f"!has(self.trainer) || {predicts('self.trainer')} || "
-            "(!has(self.trainer.mesh) && !has(self.trainer.shard)) || "
-            f"{strategy_is(having(lambda traits: traits.work is Work.SYNCHRONOUS))}",
-            problem="mesh or shard can't be combined with this strategy",
-            fix="use MultiWorkerMirrored, or Mirrored with one worker",
-        ),
+        of=lambda job: job.spec if (trainer := training_of(job)) and _is_divided(trainer) else None,
+        breaks=lambda spec: spec.traits.work is not Work.SYNCHRONOUS,
+        at="spec",
+        field="trainer.mesh",
+        cel=f"!has(self.trainer) || {predicts('self.trainer')} || "
+        "(!has(self.trainer.mesh) && !has(self.trainer.shard)) || "
+        f"{strategy_is(having(lambda traits: traits.work is Work.SYNCHRONOUS))}",
+        problem="mesh or shard can't be combined with this strategy",
+        fix="use MultiWorkerMirrored, or Mirrored with one worker",
     ),
     JobRule("trainer.mesh-devices", _devices, only_python="a pod's GPUs follow from several fields"),
     JobRule("trainer.mesh-own-loop", _own_loop, only_python="a list of fields of the trainer's own loop"),

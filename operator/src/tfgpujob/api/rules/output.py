@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rule, trainer_of
+from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rules_of, trainer_of
 from tfgpujob.api.template import items
 from tfgpujob.names import CONFIG_DIR, MODELS_DIR
 from tfgpujob_contract.limits import SHM_DIR
@@ -40,61 +40,51 @@ def _output_mount(job: Job) -> Iterator[Invalid]:
                 )
 
 
-RULES = (
-    rule(
+RULES = rules_of(
+    Refusal(
         "trainer.output-claim",
-        Refusal(
-            of=_output,
-            breaks=lambda output: output.sub_path is not None and output.claim is None,
-            at="spec.trainer.output",
-            field="subPath",
-            cel="!has(self.subPath) || has(self.claim)",
-            problem="is a folder of no claim",
-            fix="name the claim in spec.trainer.output.claim, or remove subPath",
-        ),
+        of=_output,
+        breaks=lambda output: output.sub_path is not None and output.claim is None,
+        at="spec.trainer.output",
+        field="subPath",
+        cel="!has(self.subPath) || has(self.claim)",
+        problem="is a folder of no claim",
+        fix="name the claim in spec.trainer.output.claim, or remove subPath",
     ),
-    rule(
+    Refusal(
         "trainer.output-place",
-        Refusal(
-            of=_output,
-            breaks=lambda output: (
-                output.directory in _ABOVE or any(_is_below(output.directory, taken) for taken in _TAKEN)
-            ),
-            at="spec.trainer.output",
-            field="directory",
-            cel=f"!has(self.directory) || (!(self.directory in {list(_ABOVE)}) && "
-            f"!{list(_TAKEN)}.exists(d, self.directory == d || self.directory.startsWith(d + '/')))",
-            shows=lambda output: output.directory,
-            problem="is in or above a directory that the operator mounts for something else",
-            fix=_ANOTHER,
-        ),
+        of=_output,
+        breaks=lambda output: output.directory in _ABOVE or any(_is_below(output.directory, taken) for taken in _TAKEN),
+        at="spec.trainer.output",
+        field="directory",
+        cel=f"!has(self.directory) || (!(self.directory in {list(_ABOVE)}) && "
+        f"!{list(_TAKEN)}.exists(d, self.directory == d || self.directory.startsWith(d + '/')))",
+        shows=lambda output: output.directory,
+        problem="is in or above a directory that the operator mounts for something else",
+        fix=_ANOTHER,
     ),
-    rule(
+    Refusal(
         "trainer.models-place",
-        Refusal(
-            of=trainer_of,
-            breaks=lambda trainer: trainer.models is not None and _is_below(trainer.output.directory, MODELS_DIR),
-            at="spec.trainer",
-            field="output.directory",
-            cel="!has(self.models) || !has(self.output) || !has(self.output.directory) || "
-            f"!(self.output.directory == '{MODELS_DIR}' || self.output.directory.startsWith('{MODELS_DIR}/'))",
-            shows=lambda trainer: trainer.output.directory,
-            problem="is where spec.trainer.models is mounted, read-only",
-            fix=_ANOTHER,
-        ),
+        of=trainer_of,
+        breaks=lambda trainer: trainer.models is not None and _is_below(trainer.output.directory, MODELS_DIR),
+        at="spec.trainer",
+        field="output.directory",
+        cel="!has(self.models) || !has(self.output) || !has(self.output.directory) || "
+        f"!(self.output.directory == '{MODELS_DIR}' || self.output.directory.startsWith('{MODELS_DIR}/'))",
+        shows=lambda trainer: trainer.output.directory,
+        problem="is where spec.trainer.models is mounted, read-only",
+        fix=_ANOTHER,
     ),
-    rule(
+    Refusal(
         "trainer.output-plain",
-        Refusal(
-            of=_output,
-            breaks=lambda output: "//" in output.directory or bool({".", ".."} & {*output.directory.split("/")}),
-            at="spec.trainer.output",
-            field="directory",
-            cel="!has(self.directory) || !self.directory.matches('//|/[.][.]?(/|$)')",
-            shows=lambda output: output.directory,
-            problem="is not the only way to write this path",
-            fix="write it without //, . and .., such as /output",
-        ),
+        of=_output,
+        breaks=lambda output: "//" in output.directory or bool({".", ".."} & {*output.directory.split("/")}),
+        at="spec.trainer.output",
+        field="directory",
+        cel="!has(self.directory) || !self.directory.matches('//|/[.][.]?(/|$)')",
+        shows=lambda output: output.directory,
+        problem="is not the only way to write this path",
+        fix="write it without //, . and .., such as /output",
     ),
     JobRule(
         "trainer.output-mount",

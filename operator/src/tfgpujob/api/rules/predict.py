@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
-from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule, strategy_in, training_of
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rules_of, strategy_in, training_of
 from tfgpujob.api.spec import ReplicaSpecs
 from tfgpujob.api.strategies import having
 from tfgpujob.api.template import PodTemplate, items
@@ -105,63 +105,59 @@ def _given(path: str) -> str:
     return f"{set_} && self.{path} != '{_OFF}'" if path == "jit" else set_
 
 
-RULES = (
-    rule(
+RULES = rules_of(
+    Refusal(
         "predict.strategy",
+        of=lambda job: job.spec if job.spec.predicts else None,
+        breaks=lambda spec: not spec.traits.trainer_predicts,
+        at="spec",
+        field="strategy",
+        cel=f"!has(self.trainer) || !{predicts('self.trainer')} || {strategy_in(_STRATEGIES)}",
+        shows=lambda spec: str(spec.strategy),
+        problem="is a way to train, and trainer.mode is predict",
+        fix="use Custom for any number of workers, each alone, Mirrored for one with all its GPUs, or OneDevice",
+    ),
+    *(
         Refusal(
-            of=lambda job: job.spec if job.spec.predicts else None,
-            breaks=lambda spec: not spec.traits.trainer_predicts,
+            "predict.workers",
+            of=_predicting_replicas,
+            breaks=lambda replicas, role=role: bool(replicas.count(role)),  # type: ignore[misc]
             at="spec",
-            field="strategy",
-            cel=f"!has(self.trainer) || !{predicts('self.trainer')} || {strategy_in(_STRATEGIES)}",
-            shows=lambda spec: str(spec.strategy),
-            problem="is a way to train, and trainer.mode is predict",
-            fix="use Custom for any number of workers, each alone, Mirrored for one with all its GPUs, or OneDevice",
-        ),
+            field=f"replicaSpecs.{role}",
+            cel=f"!has(self.trainer) || !{predicts('self.trainer')} || !has(self.replicaSpecs.{role}) || "
+            f"self.replicaSpecs.{role}.replicas == 0",
+            problem="trainer.mode predict has workers only",
+            fix="remove it",
+        )
+        for role in _NOT_WORKERS
     ),
-    rule(
-        "predict.workers",
-        *(
-            Refusal(
-                of=_predicting_replicas,
-                breaks=lambda replicas, role=role: bool(replicas.count(role)),  # type: ignore[misc]
-                at="spec",
-                field=f"replicaSpecs.{role}",
-                cel=f"!has(self.trainer) || !{predicts('self.trainer')} || !has(self.replicaSpecs.{role}) || "
-                f"self.replicaSpecs.{role}.replicas == 0",
-                problem="trainer.mode predict has workers only",
-                fix="remove it",
-            )
-            for role in _NOT_WORKERS
-        ),
-    ),
-    rule(
+    Refusal(
         "predict.weights",
-        Refusal(
-            of=training_of,
-            breaks=lambda trainer: trainer.predict.model is not None,
-            at="spec.trainer",
-            field="predict.model",
-            cel=f"{PREDICTS} || !has(self.predict) || !has(self.predict.model)",
-            problem="trainer.mode is train",
-            fix="set mode: predict, or remove it",
-        ),
-        Refusal(
-            of=_predicting,
-            breaks=lambda trainer: trainer.predict.model is None and trainer.initial_weights is None,
-            at="spec.trainer",
-            cel=f"!{PREDICTS} || has(self.initialWeights) || (has(self.predict) && has(self.predict.model))",
-            problem="names no weights to predict with",
-            fix="set predict.model, or initialWeights",
-        ),
-        Refusal(
-            of=_predicting,
-            breaks=lambda trainer: trainer.predict.model is not None and trainer.initial_weights is not None,
-            at="spec.trainer",
-            cel=f"!{PREDICTS} || !has(self.initialWeights) || !has(self.predict) || !has(self.predict.model)",
-            problem="predict.model and initialWeights are both set",
-            fix="keep one of them",
-        ),
+        of=training_of,
+        breaks=lambda trainer: trainer.predict.model is not None,
+        at="spec.trainer",
+        field="predict.model",
+        cel=f"{PREDICTS} || !has(self.predict) || !has(self.predict.model)",
+        problem="trainer.mode is train",
+        fix="set mode: predict, or remove it",
+    ),
+    Refusal(
+        "predict.weights",
+        of=_predicting,
+        breaks=lambda trainer: trainer.predict.model is None and trainer.initial_weights is None,
+        at="spec.trainer",
+        cel=f"!{PREDICTS} || has(self.initialWeights) || (has(self.predict) && has(self.predict.model))",
+        problem="names no weights to predict with",
+        fix="set predict.model, or initialWeights",
+    ),
+    Refusal(
+        "predict.weights",
+        of=_predicting,
+        breaks=lambda trainer: trainer.predict.model is not None and trainer.initial_weights is not None,
+        at="spec.trainer",
+        cel=f"!{PREDICTS} || !has(self.initialWeights) || !has(self.predict) || !has(self.predict.model)",
+        problem="predict.model and initialWeights are both set",
+        fix="keep one of them",
     ),
     JobRule(
         "predict.elastic-output",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tfgpujob.api.base import MAX_INT32
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.predict import predicts
-from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rule, strategy_in
+from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rules_of, strategy_in
 from tfgpujob.api.rules.spares import WITH_LEADER
 from tfgpujob.api.strategies import Work, having, listed
 from tfgpujob.names import Role
@@ -88,7 +88,7 @@ _IS_ELASTIC = (
 )
 _TOTAL = " + ".join(_count(role) for role in Role)
 
-RULES = (
+RULES = rules_of(
     JobRule(
         "roles.one-worker",
         _one_worker,
@@ -107,31 +107,27 @@ RULES = (
             f"{listed(_NEED_WORKER, 'and')} each need a worker; {_SET_MORE}",
         ),
     ),
-    rule(
+    Refusal(
         "roles.no-chief",
-        Refusal(
-            of=lambda job: job.spec,
-            breaks=lambda spec: bool(Role.CHIEF in spec.traits.refuses and spec.replica_specs.count(Role.CHIEF)),
-            at="spec",
-            field="replicaSpecs.chief",
-            cel=f"!({strategy_in(_NO_CHIEF)}) || {_count(Role.CHIEF)} == 0",
-            shows=lambda spec: str(spec.strategy),
-            problem="has no chief",
-            fix="remove it; its one worker does it all",
-        ),
+        of=lambda job: job.spec,
+        breaks=lambda spec: bool(Role.CHIEF in spec.traits.refuses and spec.replica_specs.count(Role.CHIEF)),
+        at="spec",
+        field="replicaSpecs.chief",
+        cel=f"!({strategy_in(_NO_CHIEF)}) || {_count(Role.CHIEF)} == 0",
+        shows=lambda spec: str(spec.strategy),
+        problem="has no chief",
+        fix="remove it; its one worker does it all",
     ),
-    rule(
+    Refusal(
         "roles.no-ps",
-        Refusal(
-            of=lambda job: job.spec,
-            breaks=lambda spec: bool(Role.PS in spec.traits.refuses and spec.replica_specs.count(Role.PS)),
-            at="spec",
-            field="replicaSpecs.ps",
-            cel=f"!({strategy_in(_NO_PS)}) || {_count(Role.PS)} == 0",
-            shows=lambda spec: str(spec.strategy),
-            problem="has no parameter servers",
-            fix="remove it, or use strategy ParameterServer",
-        ),
+        of=lambda job: job.spec,
+        breaks=lambda spec: bool(Role.PS in spec.traits.refuses and spec.replica_specs.count(Role.PS)),
+        at="spec",
+        field="replicaSpecs.ps",
+        cel=f"!({strategy_in(_NO_PS)}) || {_count(Role.PS)} == 0",
+        shows=lambda spec: str(spec.strategy),
+        problem="has no parameter servers",
+        fix="remove it, or use strategy ParameterServer",
     ),
     JobRule(
         "roles.ps-needed",
@@ -142,55 +138,46 @@ RULES = (
             f"{listed(_NEED_PS, 'or')} needs a parameter server; {_SET_MORE}",
         ),
     ),
-    rule(
+    Refusal(
         "roles.single-chief",
-        Refusal(
-            of=lambda job: job.spec,
-            breaks=lambda spec: spec.replica_specs.count(Role.CHIEF) > 1,
-            at="spec",
-            field="replicaSpecs.chief.replicas",
-            cel=f"{_count(Role.CHIEF)} <= 1",
-            problem="a job has one chief",
-            fix="set it to 1",
-        ),
+        of=lambda job: job.spec,
+        breaks=lambda spec: spec.replica_specs.count(Role.CHIEF) > 1,
+        at="spec",
+        field="replicaSpecs.chief.replicas",
+        cel=f"{_count(Role.CHIEF)} <= 1",
+        problem="a job has one chief",
+        fix="set it to 1",
     ),
-    rule(
+    Refusal(
         "roles.chief-not-zero",
-        Refusal(
-            of=lambda job: job.spec if job.spec.traits.adds_chief else None,
-            breaks=lambda spec: spec.replica_specs.chief is not None and spec.replica_specs.chief.replicas == 0,
-            at="spec",
-            field="replicaSpecs.chief.replicas",
-            cel=f"!({strategy_in(_ADD_CHIEF)}) || !has(self.replicaSpecs.chief) || "
-            "self.replicaSpecs.chief.replicas > 0",
-            shows=lambda spec: str(spec.strategy),
-            problem="can't run without its chief",
-            fix="set it to 1, or remove chief altogether: then one is added",
-        ),
+        of=lambda job: job.spec if job.spec.traits.adds_chief else None,
+        breaks=lambda spec: spec.replica_specs.chief is not None and spec.replica_specs.chief.replicas == 0,
+        at="spec",
+        field="replicaSpecs.chief.replicas",
+        cel=f"!({strategy_in(_ADD_CHIEF)}) || !has(self.replicaSpecs.chief) || self.replicaSpecs.chief.replicas > 0",
+        shows=lambda spec: str(spec.strategy),
+        problem="can't run without its chief",
+        fix="set it to 1, or remove chief altogether: then one is added",
     ),
-    rule(
+    Refusal(
         "roles.single-evaluator",
-        Refusal(
-            of=lambda job: job.spec,
-            breaks=lambda spec: spec.replica_specs.count(Role.EVALUATOR) > 1,
-            at="spec",
-            field="replicaSpecs.evaluator.replicas",
-            cel=f"{_count(Role.EVALUATOR)} <= 1",
-            problem="a job has one evaluator",
-            fix="set it to 1: TensorFlow refuses a second one",
-        ),
+        of=lambda job: job.spec,
+        breaks=lambda spec: spec.replica_specs.count(Role.EVALUATOR) > 1,
+        at="spec",
+        field="replicaSpecs.evaluator.replicas",
+        cel=f"{_count(Role.EVALUATOR)} <= 1",
+        problem="a job has one evaluator",
+        fix="set it to 1: TensorFlow refuses a second one",
     ),
-    rule(
+    Refusal(
         "roles.custom-can-succeed",
-        Refusal(
-            of=lambda job: job.spec.replica_specs if job.spec.traits.work is Work.OWN_PROGRAM else None,
-            breaks=lambda specs: specs.count(Role.CHIEF) + specs.count(Role.WORKER) == 0,
-            at="spec",
-            field="replicaSpecs",
-            cel=f"!({strategy_in(_OWN_PROGRAM)}) || {_count(Role.CHIEF)} + {_count(Role.WORKER)} > 0",
-            problem="without a chief and without a worker the job never succeeds",
-            fix="add a chief or a worker: their end decides the job's",
-        ),
+        of=lambda job: job.spec.replica_specs if job.spec.traits.work is Work.OWN_PROGRAM else None,
+        breaks=lambda specs: specs.count(Role.CHIEF) + specs.count(Role.WORKER) == 0,
+        at="spec",
+        field="replicaSpecs",
+        cel=f"!({strategy_in(_OWN_PROGRAM)}) || {_count(Role.CHIEF)} + {_count(Role.WORKER)} > 0",
+        problem="without a chief and without a worker the job never succeeds",
+        fix="add a chief or a worker: their end decides the job's",
     ),
     JobRule(
         "roles.only-workers-elastic",
@@ -216,33 +203,27 @@ RULES = (
             f"{_ONLY_RESIZABLE}; {_REMOVE_BOTH}",
         ),
     ),
-    rule(
+    Refusal(
         "roles.within-bounds",
-        Refusal(
-            of=lambda job: job.spec.replica_specs.worker,
-            breaks=lambda worker: (
-                not (worker.min_replicas or 0) <= worker.replicas <= (worker.max_replicas or MAX_INT32)
-            ),
-            at="spec.replicaSpecs.worker",
-            field="replicas",
-            cel="(!has(self.minReplicas) || self.replicas >= self.minReplicas) && "
-            "(!has(self.maxReplicas) || self.replicas <= self.maxReplicas)",
-            shows=lambda worker: str(worker.replicas),
-            problem="is not between minReplicas and maxReplicas",
-            fix="change one of them",
-        ),
+        of=lambda job: job.spec.replica_specs.worker,
+        breaks=lambda worker: not (worker.min_replicas or 0) <= worker.replicas <= (worker.max_replicas or MAX_INT32),
+        at="spec.replicaSpecs.worker",
+        field="replicas",
+        cel="(!has(self.minReplicas) || self.replicas >= self.minReplicas) && "
+        "(!has(self.maxReplicas) || self.replicas <= self.maxReplicas)",
+        shows=lambda worker: str(worker.replicas),
+        problem="is not between minReplicas and maxReplicas",
+        fix="change one of them",
     ),
-    rule(
+    Refusal(
         "roles.size",
-        Refusal(
-            of=lambda job: sum(replica.replicas for _, replica in job.spec.replica_specs.items()),
-            breaks=lambda total: total > MAX_REPLICAS,
-            at="spec",
-            field="replicaSpecs",
-            cel=f"{_TOTAL} <= {MAX_REPLICAS}",
-            shows=str,
-            problem="replicas are too many",
-            fix=f"use at most {MAX_REPLICAS}: TF_CONFIG names them all and must fit into one environment variable",
-        ),
+        of=lambda job: sum(replica.replicas for _, replica in job.spec.replica_specs.items()),
+        breaks=lambda total: total > MAX_REPLICAS,
+        at="spec",
+        field="replicaSpecs",
+        cel=f"{_TOTAL} <= {MAX_REPLICAS}",
+        shows=str,
+        problem="replicas are too many",
+        fix=f"use at most {MAX_REPLICAS}: TF_CONFIG names them all and must fit into one environment variable",
     ),
 )

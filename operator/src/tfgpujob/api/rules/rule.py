@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from tfgpujob.api.invalid import Invalid
@@ -64,8 +66,9 @@ class Rule(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why one field is refused, in the same words in Python and in CEL."""
+    """A rule about one field, in the same words in Python and in CEL."""
 
+    id: str = field(kw_only=False)
     of: Callable[[Job], Any]
     """The part of the job that it is about; None: the job has none."""
     breaks: Callable[[Any], bool]
@@ -86,9 +89,18 @@ class Refusal:
             yield Invalid(f"{self.at}.{self.field}".rstrip("."), f"{shown}{self.problem}", self.fix)
 
 
-def rule(rule_id: str, *refusals: Refusal) -> JobRule:
-    """A rule that says the same in Python and in CEL."""
+def rules_of(*entries: Rule[Job] | Refusal) -> tuple[JobRule, ...]:
+    """The rules, in this order. Refusals with the same id, which stand together, are one."""
+    rules: list[JobRule] = []
+    for rule_id, together in groupby(entries, attrgetter("id")):
+        found = [*together]
+        rules += [entry for entry in found if isinstance(entry, Rule)]
+        if refusals := [entry for entry in found if isinstance(entry, Refusal)]:
+            rules.append(_rule(rule_id, refusals))
+    return tuple(rules)
 
+
+def _rule(rule_id: str, refusals: Sequence[Refusal]) -> JobRule:
     def check(job: Job) -> Iterator[Invalid]:
         for refusal in refusals:
             yield from refusal.check(job)

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.gpu import gpus, processes
 from tfgpujob.api.rules.predict import PREDICTS
-from tfgpujob.api.rules.rule import EVERY_ROLE, Cel, Job, JobRule, Refusal, rule, strategy_is, trainer_of, training_of
+from tfgpujob.api.rules.rule import (
+    EVERY_ROLE,
+    Cel,
+    Job,
+    JobRule,
+    Refusal,
+    rules_of,
+    strategy_is,
+    trainer_of,
+    training_of,
+)
 from tfgpujob.api.strategies import Work, having
 from tfgpujob.names import CONTAINER, Role
 from tfgpujob_contract.trainer_config import Best, Evaluate
@@ -67,131 +77,118 @@ _PODS_GPUS = "a pod's GPUs follow from role, strategy and two fields: that table
 _OURS = f"c.name == '{CONTAINER}'"
 _CONTAINERS = f"self.replicaSpecs.{EVERY_ROLE}.template.spec.containers"
 
-RULES = (
-    rule(
+RULES = rules_of(
+    Refusal(
         "trainer.length",
-        Refusal(
-            of=training_of,
-            breaks=lambda trainer: trainer.epochs is None and trainer.steps is None and not trainer.may_be_script,
-            at="spec.trainer",
-            cel=f"{PREDICTS} || has(self.epochs) || has(self.steps) || self.entrypoint.endsWith('.py')",
-            problem="doesn't say how long to train",
-            fix="set epochs, or steps",
-        ),
-        Refusal(
-            of=training_of,
-            breaks=lambda trainer: trainer.epochs is not None and trainer.steps is not None,
-            at="spec.trainer",
-            cel=f"{PREDICTS} || !(has(self.epochs) && has(self.steps))",
-            problem="epochs and steps are both set",
-            fix="keep one of them",
-        ),
+        of=training_of,
+        breaks=lambda trainer: trainer.epochs is None and trainer.steps is None and not trainer.may_be_script,
+        at="spec.trainer",
+        cel=f"{PREDICTS} || has(self.epochs) || has(self.steps) || self.entrypoint.endsWith('.py')",
+        problem="doesn't say how long to train",
+        fix="set epochs, or steps",
     ),
-    rule(
+    Refusal(
+        "trainer.length",
+        of=training_of,
+        breaks=lambda trainer: trainer.epochs is not None and trainer.steps is not None,
+        at="spec.trainer",
+        cel=f"{PREDICTS} || !(has(self.epochs) && has(self.steps))",
+        problem="epochs and steps are both set",
+        fix="keep one of them",
+    ),
+    Refusal(
         "trainer.args",
-        Refusal(
-            of=training_of,
-            breaks=lambda trainer: trainer.args is not None and not trainer.may_be_script,
-            at="spec.trainer",
-            field="args",
-            cel=f"{PREDICTS} || !has(self.args) || self.entrypoint.endsWith('.py')",
-            problem="is set, and entrypoint is no script",
-            fix="use params: those go to model() and data()",
-        ),
+        of=training_of,
+        breaks=lambda trainer: trainer.args is not None and not trainer.may_be_script,
+        at="spec.trainer",
+        field="args",
+        cel=f"{PREDICTS} || !has(self.args) || self.entrypoint.endsWith('.py')",
+        problem="is set, and entrypoint is no script",
+        fix="use params: those go to model() and data()",
     ),
-    rule(
+    Refusal(
         "trainer.profile-steps",
-        Refusal(
-            of=trainer_of,
-            breaks=lambda trainer: (
-                trainer.profile.steps is not None and trainer.profile.steps[0] > trainer.profile.steps[1]
-            ),
-            at="spec.trainer.profile",
-            field="steps",
-            cel="!has(self.steps) || size(self.steps) != 2 || self.steps[0] <= self.steps[1]",
-            problem="the first step is after the last",
-            fix="give the first step, then the last",
+        of=trainer_of,
+        breaks=lambda trainer: (
+            trainer.profile.steps is not None and trainer.profile.steps[0] > trainer.profile.steps[1]
         ),
+        at="spec.trainer.profile",
+        field="steps",
+        cel="!has(self.steps) || size(self.steps) != 2 || self.steps[0] <= self.steps[1]",
+        problem="the first step is after the last",
+        fix="give the first step, then the last",
     ),
-    rule(
+    Refusal(
         "trainer.best",
-        Refusal(
-            of=_best,
-            breaks=lambda best: best.monitor is None and not best.mode is best.patience is None,
-            at="spec.trainer.best",
-            cel="has(self.monitor) || !(has(self.mode) || has(self.patience))",
-            problem="doesn't say what is judged",
-            fix="set monitor, such as monitor: loss",
-        ),
-        Refusal(
-            of=_best,
-            breaks=lambda best: best.mode is None and best.monitor is not None and not best.monitor.endswith("loss"),
-            at="spec.trainer.best",
-            cel="!has(self.monitor) || self.monitor.endsWith('loss') || has(self.mode)",
-            problem="doesn't say whether more of the monitored metric is better",
-            fix="set mode: max or min",
-        ),
-        Refusal(
-            of=trainer_of,
-            breaks=lambda trainer: trainer.best.monitor is not None and _never_evaluates(trainer.evaluate),
-            at="spec.trainer",
-            cel="!has(self.best) || !has(self.best.monitor) || "
-            "has(self.evaluate) && (has(self.evaluate.everyEpochs) || has(self.evaluate.everySteps))",
-            problem="best has nothing to judge: nothing is evaluated while training",
-            fix="set evaluate.everyEpochs or evaluate.everySteps",
-        ),
+        of=_best,
+        breaks=lambda best: best.monitor is None and not best.mode is best.patience is None,
+        at="spec.trainer.best",
+        cel="has(self.monitor) || !(has(self.mode) || has(self.patience))",
+        problem="doesn't say what is judged",
+        fix="set monitor, such as monitor: loss",
     ),
-    rule(
+    Refusal(
+        "trainer.best",
+        of=_best,
+        breaks=lambda best: best.mode is None and best.monitor is not None and not best.monitor.endswith("loss"),
+        at="spec.trainer.best",
+        cel="!has(self.monitor) || self.monitor.endsWith('loss') || has(self.mode)",
+        problem="doesn't say whether more of the monitored metric is better",
+        fix="set mode: max or min",
+    ),
+    Refusal(
+        "trainer.best",
+        of=trainer_of,
+        breaks=lambda trainer: trainer.best.monitor is not None and _never_evaluates(trainer.evaluate),
+        at="spec.trainer",
+        cel="!has(self.best) || !has(self.best.monitor) || "
+        "has(self.evaluate) && (has(self.evaluate.everyEpochs) || has(self.evaluate.everySteps))",
+        problem="best has nothing to judge: nothing is evaluated while training",
+        fix="set evaluate.everyEpochs or evaluate.everySteps",
+    ),
+    Refusal(
         "trainer.data-end",
-        Refusal(
-            of=trainer_of,
-            breaks=lambda trainer: trainer.data.steps_per_epoch is not None and trainer.data.cache != "none",
-            at="spec.trainer.data",
-            cel="!has(self.stepsPerEpoch) || !has(self.cache) || self.cache == 'none'",
-            problem="cache and stepsPerEpoch are both set",
-            fix="remove one: data without an end can't be kept",
-        ),
+        of=trainer_of,
+        breaks=lambda trainer: trainer.data.steps_per_epoch is not None and trainer.data.cache != "none",
+        at="spec.trainer.data",
+        cel="!has(self.stepsPerEpoch) || !has(self.cache) || self.cache == 'none'",
+        problem="cache and stepsPerEpoch are both set",
+        fix="remove one: data without an end can't be kept",
     ),
     JobRule(
         "trainer.profile-worker",
         _profile_worker,
         only_python=_PODS_GPUS,
     ),
-    rule(
+    Refusal(
         "trainer.class-weights",
-        Refusal(
-            of=trainer_of,
-            breaks=lambda trainer: not all(name.isascii() and name.isdigit() for name in trainer.class_weights or ()),
-            at="spec.trainer.classWeights",
-            cel="self.all(name, name.matches('^[0-9]+$'))",
-            problem="a class is not a number",
-            fix='name classes like this: {"0": 1, "1": 8}',
-        ),
+        of=trainer_of,
+        breaks=lambda trainer: not all(name.isascii() and name.isdigit() for name in trainer.class_weights or ()),
+        at="spec.trainer.classWeights",
+        cel="self.all(name, name.matches('^[0-9]+$'))",
+        problem="a class is not a number",
+        fix='name classes like this: {"0": 1, "1": 8}',
     ),
-    rule(
+    Refusal(
         "trainer.new-layers",
-        Refusal(
-            of=training_of,
-            breaks=lambda trainer: bool(trainer.new_layers) and trainer.initial_weights is None,
-            at="spec.trainer",
-            field="newLayers",
-            cel=f"{PREDICTS} || !has(self.newLayers) || has(self.initialWeights)",
-            problem="is set, and initialWeights is not",
-            fix="set initialWeights, or remove newLayers",
-        ),
+        of=training_of,
+        breaks=lambda trainer: bool(trainer.new_layers) and trainer.initial_weights is None,
+        at="spec.trainer",
+        field="newLayers",
+        cel=f"{PREDICTS} || !has(self.newLayers) || has(self.initialWeights)",
+        problem="is set, and initialWeights is not",
+        fix="set initialWeights, or remove newLayers",
     ),
-    rule(
+    Refusal(
         "trainer.placement-strategy",
-        Refusal(
-            of=lambda job: job.spec if job.spec.trainer and job.spec.trainer.placement else None,
-            breaks=lambda spec: not spec.traits.placement,
-            at="spec",
-            field="trainer.placement",
-            cel="!has(self.trainer) || !has(self.trainer.placement) || size(self.trainer.placement) == 0 || "
-            f"{strategy_is(having(lambda traits: traits.placement))}",
-            problem="can't be combined with this strategy",
-            fix="use strategy OneDevice, or remove placement: every replica has the whole model",
-        ),
+        of=lambda job: job.spec if job.spec.trainer and job.spec.trainer.placement else None,
+        breaks=lambda spec: not spec.traits.placement,
+        at="spec",
+        field="trainer.placement",
+        cel="!has(self.trainer) || !has(self.trainer.placement) || size(self.trainer.placement) == 0 || "
+        f"{strategy_is(having(lambda traits: traits.placement))}",
+        problem="can't be combined with this strategy",
+        fix="use strategy OneDevice, or remove placement: every replica has the whole model",
     ),
     JobRule(
         "trainer.placement-gpus",
