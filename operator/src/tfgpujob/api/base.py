@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -13,6 +14,13 @@ MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
+
+
+def value_at(value: Any, *keys: str) -> Any:
+    """The value below these keys of something that a user wrote; None if it is absent, or not below mappings."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 class Model(BaseModel):

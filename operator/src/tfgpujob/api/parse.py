@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tfgpujob.api.base import value_at
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.limits import too_large
 from tfgpujob.api.rules import JOB_RULES, NAME_RULES, access
@@ -62,8 +63,7 @@ def read_run_policy(obj: Mapping[str, Any]) -> RunPolicy:
     """spec.runPolicy as far as it is valid, whatever is wrong with the rest of the job; defaults for fields that are
     not.
     """
-    spec = obj.get("spec")
-    policy = spec.get("runPolicy") if isinstance(spec, Mapping) else None
+    policy = value_at(obj, "spec", "runPolicy")
     known = (field.alias or name for name, field in RunPolicy.model_fields.items())
     given = {k: policy[k] for k in known if k in policy} if isinstance(policy, Mapping) else {}
     readable = {k: v for k, v in given.items() if _reads({k: v})}
@@ -107,10 +107,8 @@ def _templates(spec: Mapping[str, Any]) -> tuple[dict[Role, PodTemplate], list[I
     """The valid templates, and the problems of the others. The models report a template that is not a mapping."""
     templates: dict[Role, PodTemplate] = {}
     problems: list[Invalid] = []
-    replica_specs = spec.get("replicaSpecs")
     for role in Role:
-        replica = replica_specs.get(str(role)) if isinstance(replica_specs, Mapping) else None
-        template = replica.get("template") if isinstance(replica, Mapping) else None
+        template = value_at(spec, "replicaSpecs", str(role), "template")
         if not isinstance(template, Mapping):
             continue
         try:

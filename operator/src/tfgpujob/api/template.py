@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tfgpujob.api.base import PRESERVE, OpenModel
+from tfgpujob.api.base import PRESERVE, OpenModel, value_at
 from tfgpujob.names import CONTAINER
 
 AnyObject = Annotated[dict[str, Any], Field(json_schema_extra={PRESERVE: True})]
@@ -118,10 +118,7 @@ class PodTemplate(OpenModel):
 
 def part(model: OpenModel, *keys: str) -> Any:
     """The template's value at these keys, which no model declares; None if it is absent or has another type."""
-    found: Any = model.model_extra
-    for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found
+    return value_at(model.model_extra, *keys)
 
 
 def items(model: OpenModel, *keys: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

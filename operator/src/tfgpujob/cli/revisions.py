@@ -7,8 +7,9 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from tfgpujob.api.base import value_at
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 
@@ -23,12 +24,10 @@ _LAST: Final = "^{}"
 
 def pinned(job: Object, say: Callable[[str], None]) -> Object:
     """The job with full commits instead of branches and tags; other values are kept. Raises CliError."""
-    git: Any = job
-    for key in ("spec", "trainer", "code", "git"):
-        git = git.get(key) if isinstance(git, dict) else None
-    if not isinstance(git, dict) or not isinstance(git.get("url"), str) or not isinstance(git.get("revision"), str):
+    git = value_at(job, "spec", "trainer", "code", "git")
+    url, revision = value_at(git, "url"), value_at(git, "revision")
+    if not isinstance(url, str) or not isinstance(revision, str):
         return job
-    url, revision = git["url"], git["revision"]
     # Checked before git gets it: an option, or another transport, would run commands here, and other users of this
     # machine see a password in a process's arguments.
     if _COMMIT.fullmatch(revision) or not _URL.fullmatch(url) or not _REVISION.fullmatch(revision):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from tfgpujob.api.base import value_at
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Job, JobRule, Refusal, rules_of
 from tfgpujob.api.spec import JobSpec, ReplicaSpec
@@ -47,8 +48,7 @@ def takes_claims(template: PodTemplate) -> bool:
 
 def has_claims(container: Mapping[str, Any]) -> bool:
     """The same for the training container."""
-    resources = container.get("resources")
-    claims = resources.get("claims") if isinstance(resources, Mapping) else None
+    claims = value_at(container, "resources", "claims")
     return isinstance(claims, list) and bool(claims)
 
 

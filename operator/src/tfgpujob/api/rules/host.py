@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from tfgpujob.api.base import value_at
 from tfgpujob.api.invalid import Invalid
 
 ASK: Final = "or ask an administrator to allow host access in this namespace"
@@ -278,8 +279,7 @@ def host_access(template: Mapping[str, Any], path: str, *, restricted: bool = Fa
         for pattern in control.paths:
             for field in _refused(spec, pattern, f"{path}.spec", control.allowed):
                 yield Invalid(field, control.problem, f"{control.fix}, {ASK}")
-    metadata = template.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    annotations = value_at(template, "metadata", "annotations")
     for key, value in annotations.items() if isinstance(annotations, Mapping) else ():
         for prefix, (what, passing) in ANNOTATIONS.items():
             if str(key).startswith(prefix) and not _passes(value, passing):

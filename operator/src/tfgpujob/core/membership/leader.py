@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfgpujob.api.base import value_at
 from tfgpujob.core.observed.observed_pods import ObservedPods, observe_pods
 from tfgpujob.core.observed.ownership import is_ours
 from tfgpujob.core.observed.packed import spec_of
@@ -65,6 +66,5 @@ def asks(job: Object) -> bool:
 
 def _elastic(spec: Any) -> bool:
     """By a spec that may not be valid."""
-    roles = spec.get("replicaSpecs") if isinstance(spec, Mapping) else None
-    worker = roles.get("worker") if isinstance(roles, Mapping) else None
+    worker = value_at(spec, "replicaSpecs", "worker")
     return isinstance(worker, Mapping) and not {"minReplicas", "maxReplicas"}.isdisjoint(worker)

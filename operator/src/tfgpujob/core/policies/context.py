@@ -16,9 +16,8 @@ from tfgpujob.core.observed.plan import Plan, resolve
 from tfgpujob.core.observed.restart_records import to_status
 from tfgpujob.core.observed.snapshot import Config, Delete, Event, Kind, Object, Outcome, Pod, Snapshot
 from tfgpujob.core.policies.deadlines import attempt_deadlines
-from tfgpujob.core.status import digests, progress
+from tfgpujob.core.status import digests, progress, replica_statuses
 from tfgpujob.core.status.builder import StatusBuilder
-from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Role
 
 
@@ -58,8 +57,7 @@ def new_context(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, confi
     """The context of the attempt in `builder`, with updated counts and progress."""
     observed = observe_pods(snapshot, builder.fields)
     plan = replace(Plan.from_status(builder.fields["plan"]), members=observed.members)
-    builder.put("replicaStatuses", replica_statuses(observed))
-    builder.put("ready", ready_text(observed))
+    replica_statuses.update(builder, observed)
     _clear_backoff_of_restarted(builder, observed)
     progress.update(builder, observed, snapshot.reports)
     digests.update(builder, observed)

@@ -15,10 +15,9 @@ from tfgpujob.core.observed.snapshot import Delete, Event, Kind, Outcome, Pod, S
 from tfgpujob.core.policies.cleanup import pods_to_clean
 from tfgpujob.core.policies.context import ReconcileContext, delete_pod_groups, own_pods
 from tfgpujob.core.policies.deadlines import active_deadline, expiry
-from tfgpujob.core.status import progress
+from tfgpujob.core.status import progress, replica_statuses
 from tfgpujob.core.status.builder import StatusBuilder, timestamp
 from tfgpujob.core.status.diagnosis import without_replica
-from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Condition, Phase, Reason
 
 _NEVER_STARTED = frozenset(
@@ -152,8 +151,7 @@ def uncount(builder: StatusBuilder, snapshot: Snapshot, deletes: tuple[Delete, .
         if has_ended(pod) or not (pod.deleting or pod.uid in deleted)
     )
     observed = observe_pods(replace(snapshot, pods=left), builder.fields)
-    builder.put("replicaStatuses", replica_statuses(observed))
-    builder.put("ready", ready_text(observed))
+    replica_statuses.update(builder, observed)
 
 
 def final_event(builder: StatusBuilder) -> Event:

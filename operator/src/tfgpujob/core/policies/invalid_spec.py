@@ -17,8 +17,8 @@ from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
 from tfgpujob.core.policies import deadlines, ensure_pods, finished, force_delete, kueue, start, start_timeout, suspend
 from tfgpujob.core.policies.context import delete_old_pods
+from tfgpujob.core.status import replica_statuses
 from tfgpujob.core.status.builder import StatusBuilder
-from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Condition, Phase, Reason
 
 
@@ -58,8 +58,7 @@ def _keep_running(snapshot: Snapshot, builder: StatusBuilder, policy: RunPolicy,
     if (stopped := _stopped(snapshot, builder, policy, config)) is not None:
         return stopped
     observed = observe_pods(snapshot, builder.fields)
-    builder.put("replicaStatuses", replica_statuses(observed))
-    builder.put("ready", ready_text(observed))
+    replica_statuses.update(builder, observed)
     if builder.is_true(Condition.SUSPENDED) or observed.succeeded(observed.members.chief):
         # No deadline applies: there are no pods, or the decider has succeeded, which is recorded once the spec is
         # valid.

@@ -15,8 +15,8 @@ from tfgpujob.core.policies import start
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.begin_attempt import begin_attempt
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods, replace_attempt
+from tfgpujob.core.status import replica_statuses
 from tfgpujob.core.status.builder import timestamp
-from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Condition, Phase, Reason, Role
 
 
@@ -61,8 +61,7 @@ def _record(ctx: ReconcileContext, change: changes.Record) -> Outcome:
     builder.put("plan", replace(ctx.plan, members=members).to_status())
     _count_resizes(ctx, change.resizes)
     observed = observe_pods(ctx.snapshot, builder.fields)
-    builder.put("replicaStatuses", replica_statuses(observed))
-    builder.put("ready", ready_text(observed))
+    replica_statuses.update(builder, observed)
     start.report_running(builder, observed)
     status = builder.build()
     surplus = delete_pods(observed.surplus) if members.resize is None else ()

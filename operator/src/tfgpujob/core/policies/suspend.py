@@ -15,9 +15,8 @@ from tfgpujob.core.observed.snapshot import Delete, Event, Outcome, Pod, Snapsho
 from tfgpujob.core.policies.acceptance import accept
 from tfgpujob.core.policies.context import delete_pod_groups, delete_pods, own_pods
 from tfgpujob.core.policies.restart import in_place
-from tfgpujob.core.status import progress
+from tfgpujob.core.status import progress, replica_statuses
 from tfgpujob.core.status.builder import StatusBuilder
-from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Condition, Phase, Reason, Role
 
 
@@ -32,8 +31,7 @@ def stop(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec | None, reaso
     events: tuple[Event, ...] = ()
     if builder.fields.get("plan"):
         observed = observe_pods(snapshot, builder.fields)
-        builder.put("replicaStatuses", replica_statuses(observed))
-        builder.put("ready", ready_text(observed))
+        replica_statuses.update(builder, observed)
         if spec is not None:
             # A pod reports at its end what was not polled any more.
             events = in_place.count(spec, builder, observed, snapshot)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfgpujob.api import Recovery
+from tfgpujob.api.base import value_at
 from tfgpujob.api.strategies import Work, having
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.members import Kind, ReplicaId
@@ -103,21 +104,18 @@ def observe_running(snapshot: Snapshot) -> ObservedPods | None:
 def _reports(spec: Mapping[str, Any]) -> bool:
     """True if the pods answer GET /progress: the bundled trainer's, those with stallSeconds, and those with
     tfgpu-supervise."""
-    policy = _object(spec, "runPolicy")
-    supervised = policy.get("recovery") == Recovery.IN_PLACE and spec.get("strategy") in _SUPERVISED
-    return bool(_object(spec, "trainer") or policy.get("stallSeconds") or supervised)
+    if isinstance(spec.get("trainer"), Mapping) or value_at(spec, "runPolicy", "stallSeconds"):
+        return True
+    return _in_place(spec) and spec.get("strategy") in _SUPERVISED
 
 
 def _each_recovers(spec: Mapping[str, Any]) -> bool:
     """True if each of several workers restarts its process in its pod: they predict."""
-    predicts = _object(spec, "trainer").get("mode") == "predict"
-    return predicts and _object(spec, "runPolicy").get("recovery") == Recovery.IN_PLACE
+    return value_at(spec, "trainer", "mode") == "predict" and _in_place(spec)
 
 
-def _object(spec: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Empty where something else stands: a job keeps running while its spec is invalid."""
-    found = spec.get(key)
-    return found if isinstance(found, Mapping) else {}
+def _in_place(spec: Mapping[str, Any]) -> bool:
+    return bool(value_at(spec, "runPolicy", "recovery") == Recovery.IN_PLACE)
 
 
 def update(builder: StatusBuilder, observed: ObservedPods, reports: Mapping[str, Report]) -> None:

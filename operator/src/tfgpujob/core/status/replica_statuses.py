@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tfgpujob.core.observed.observed_pods import ObservedPods, has_ended, has_failed, holds_node
+from tfgpujob.core.status.builder import StatusBuilder
 from tfgpujob.names import Role
+
+
+def update(builder: StatusBuilder, observed: ObservedPods) -> None:
+    builder.put("replicaStatuses", replica_statuses(observed))
+    builder.put("ready", ready_text(observed))
 
 
 def replica_statuses(observed: ObservedPods) -> dict[str, dict[str, Any]]:

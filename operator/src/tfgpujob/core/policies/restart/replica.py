@@ -21,9 +21,8 @@ from tfgpujob.core.policies import finished
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods
 from tfgpujob.core.policies.restart import backoff_limit, restart_scope
 from tfgpujob.core.policies.restart.failure import Cause, Failure, failure_of, peer_failure_grace, root_cause
-from tfgpujob.core.status import progress
+from tfgpujob.core.status import progress, replica_statuses
 from tfgpujob.core.status.builder import moment, timestamp
-from tfgpujob.core.status.replica_statuses import ready_text, replica_statuses
 from tfgpujob.names import Condition, Phase, Reason, Role
 from tfgpujob_contract.exit_codes import ExitCode
 
@@ -113,8 +112,7 @@ def _restart(
         progress.clear(ctx.builder)
         progress.clear_stalled(ctx.builder, Reason.REPLICA_RESTARTING, message)
     left = replace(ctx.observed, pods={r: pod for r, pod in ctx.observed.pods.items() if r not in replicas})
-    ctx.builder.put("replicaStatuses", replica_statuses(left))
-    ctx.builder.put("ready", ready_text(left))
+    replica_statuses.update(ctx.builder, left)
     # Objects that were refused before are created again together with them, and delay no other meanwhile.
     ctx.builder.put("retry", None)
     required = replicas & {*ctx.members.required}
