@@ -91,6 +91,11 @@ def test_what_is_asked_for_and_what_that_needs_is_installed_and_kept(
     assert prepare(code, "-r requirements.txt") == folder
 
 
+def test_a_wheel_beside_the_script_is_installed_as_submit_asks_for_it(code: Path) -> None:
+    wheel(code, "tinyone", "1.0")
+    assert names(prepare(code, "--no-index", "--find-links .", "tinyone==1.0")) == {"tinyone"}
+
+
 @pytest.mark.parametrize("change", ["a line", "the file", "a wheel", "a source"])
 def test_whatever_decides_what_is_installed_is_in_the_name_of_the_folder(code: Path, change: str) -> None:
     wheel(code / "wheels", "tinyone", "1.0")

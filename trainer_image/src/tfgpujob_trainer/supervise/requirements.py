@@ -251,11 +251,12 @@ def _argument(line: str, options: Sequence[str]) -> str | None:
 
 
 def _absolute(line: str, code: Path) -> str:
-    """The line with absolute paths."""
-    named = _argument(line, _FILES)
-    if named is None or "://" in named:
-        return line
-    return f"{next(option for option in _FILES if line.strip().startswith(option))} {code / named}"
+    """The line with an absolute path: pip would look for a relative one beside its own copy of the list first."""
+    for option in (*_FILES, *_FOLDERS):
+        named = _argument(line, (option,))
+        if named is not None and "://" not in named:
+            return f"{option} {code / named}"
+    return line
 
 
 def _held() -> dict[str, str]:
