@@ -19,6 +19,8 @@ from tfgpujob_trainer.contract.environment import Environment
 
 HERE = Path(__file__).parent
 TELLS_HINTS = """
+import logging
+logging.basicConfig(level=logging.INFO)
 from tensorflow.python.ops import collective_ops
 _all_reduce = collective_ops.all_reduce_v2
 def _told(*args, **kwargs):
@@ -26,7 +28,8 @@ def _told(*args, **kwargs):
     return _all_reduce(*args, **kwargs)
 collective_ops.all_reduce_v2 = _told
 """
-"""Prepended to a program: prints the arguments of TensorFlow's own operation, and the type of what it sums."""
+"""Prepended to a program: prints the arguments of TensorFlow's own operation, and the type of what it sums. It logs as
+many a script does, which has TensorFlow say each collective twice."""
 PROGRAMS = {
     "user_module.py": {},
     "plain_script.py": {"globalBatchSize": None, "epochs": None},
@@ -61,6 +64,7 @@ def hints(task: Task) -> set[str]:
 def test_tensorflow_is_given_ring_and_the_result_is_the_same(launch, program):
     ring = two_workers(launch, program, f"ring-{program}", communication="Ring")
     assert hints(ring) == {"RING"}
+    assert "Collective all_reduce" not in ring.log
     assert not re.findall(r"all_reduce_v2 is given RING (?:int32|bfloat16)", ring.log), "refused on a GPU"
     if program == "plain_script.py":
         auto = two_workers(launch, program, f"auto-{program}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -71,6 +72,7 @@ def _multi_worker_mirrored(env: Environment, _devices: Sequence[str], communicat
     reuse_instance_keys()
     if communication == AUTO and env.processes_per_gpu > 1:
         communication = RING  # NCCL refuses two ranks on one GPU
+    tf.get_logger().addFilter(_is_of_no_collective)
     # Without timeout_seconds: it costs a sleeping thread for each collective. See cluster/collective_deadline.py.
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=tf.distribute.experimental.CommunicationImplementation[communication.upper()]
@@ -83,6 +85,11 @@ def _multi_worker_mirrored(env: Environment, _devices: Sequence[str], communicat
         type(extended), extended
     )._get_variable_creator_initial_value
     return strategy
+
+
+def _is_of_no_collective(record: logging.LogRecord) -> bool:
+    """TensorFlow logs each collective that it traces at INFO, which `logging.basicConfig(level="INFO")` shows."""
+    return not str(record.msg).startswith("Collective ")
 
 
 def _parameter_server(env: Environment, _devices: Sequence[str], _communication: str) -> tf.distribute.Strategy:
