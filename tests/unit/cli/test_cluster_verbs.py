@@ -433,11 +433,40 @@ def test_what_a_file_imports_from_beside_it_and_is_not_sent_is_named(
     assert cli.main(command) == Exit.OK
     lines = capsys.readouterr().err.splitlines()
     assert [line.rpartition("; add ")[2] for line in lines] == [
-        "--with lib",
-        "--with shapes.py",
+        "--with lib, or --code . for the whole folder",
+        "--with shapes.py, or --code . for the whole folder",
     ]
-    assert cli.main([*command, "--with", "lib", "--with", "shapes.py"]) == Exit.OK
-    assert capsys.readouterr().err == ""
+    for whole in (["--with", "lib", "--with", "shapes.py"], ["--code", "."]):
+        assert cli.main([*command, *whole]) == Exit.OK
+        assert capsys.readouterr().err == ""
+
+
+def test_the_whole_folder_of_a_script_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    for name in ("src/train.py", "src/lib/runs/a.py", "data/rows.csv", "runs/train/run.json", ".git/config"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("model.fit(x)")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["submit", "src/train.py", "--code", ".", "--dry-run"]) == Exit.OK
+    sent, job = yaml.safe_load_all(capsys.readouterr().out)
+    trainer = job["spec"]["trainer"]
+    assert trainer["entrypoint"] == "src/train.py"
+    paths = trainer["code"]["configMap"]["paths"]
+    assert sorted(paths.values()) == ["data/rows.csv", "src/lib/runs/a.py", "src/train.py"]
+    assert paths.keys() == sent["data"].keys()
+    assert cli.main(["submit", "src/train.py", "--code", "data"]) == Exit.USAGE
+    assert f"src/train.py is not in {tmp_path}/data: name a folder that has it" in capsys.readouterr().err
+
+
+def test_variables_are_those_of_every_role(capsys: Output) -> None:
+    command = ["submit", SCRIPT, "--strategy", "ParameterServer", "--dry-run"]
+    assert cli.main([*command, "--env", "A=1", "--env", "URL=x=y"]) == Exit.OK
+    _, job = yaml.safe_load_all(capsys.readouterr().out)
+    container = {"name": "tensorflow", "env": [{"name": "A", "value": "1"}, {"name": "URL", "value": "x=y"}]}
+    assert [role["template"] for role in job["spec"]["replicaSpecs"].values()] == [
+        {"spec": {"containers": [container]}}
+    ] * 3
+    assert cli.main([*command, "--env", "A"]) == Exit.USAGE
+    assert "write it as --env A=VALUE" in capsys.readouterr().err
 
 
 def test_what_is_after_the_dashes_are_the_arguments_of_a_script(capsys: Output) -> None:
@@ -466,7 +495,7 @@ SCRIPT = str(ROOT / "tests/trainer/plain_script.py")
         (["submit", "job.yaml", "--batch", "1"], Exit.USAGE, "--batch is for a Python file"),
         (["submit", "job.yaml", "--workers", "1"], Exit.USAGE, "--workers is for a Python file"),
         (["submit", MODULE, "--batch", "1", "--name", "A", "--dry-run"], Exit.USAGE, "'A' is not a valid name"),
-        (["submit", "x.py", "--batch", "1", "--param", "a"], Exit.USAGE, "write it as key=value"),
+        (["submit", "x.py", "--batch", "1", "--param", "a"], Exit.USAGE, "write it as --param a=VALUE"),
         (["submit", "x.py", "--batch", "1", "--param", "shape=[1"], Exit.USAGE, "--param shape: '[1' is no YAML"),
         (["submit", "x.py", "--batch", "1", "--param", "rate=.nan"], Exit.USAGE, "any other text in quotes"),
         (["describe", "nobody"], Exit.NOT_FOUND, "see tfgpu list"),

@@ -40,6 +40,13 @@ page_option = click.option(
 job_file = click.argument("file", metavar="JOB.YAML", type=click.Path(allow_dash=True))
 """A file with one TFGPUJob, perhaps among other objects; `-` is standard input."""
 
+
+def code(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`--code`, a folder that exists."""
+    kind = click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True)
+    return click.option("--code", type=kind, help=text)
+
+
 requirements = click.option(
     "--requirements",
     type=click.Path(path_type=Path),

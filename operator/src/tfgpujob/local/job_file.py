@@ -176,9 +176,8 @@ def job_of_script(
     if kind_of_file(file) is Kind.MODULE:
         return read_job(file)  # its error says how to create a job from it
     path = Path(file)
-    if code is not None and path.resolve().is_relative_to(code):
-        trainer = {**trainer, "entrypoint": str(path.resolve().relative_to(code))}
-    return job_file_of(job_without_code(path, name=job_name(path), workers=workers, gpus=gpus, trainer=trainer), file)
+    job = job_without_code(path, name=job_name(path), workers=workers, gpus=gpus, trainer=trainer, folder=code)
+    return job_file_of(job, file)
 
 
 def job_file_of(job: Object, file: str) -> JobFile:

@@ -39,11 +39,7 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 10
 @click.option("--resume", is_flag=True, help="Continue the run in the folder, from its last checkpoint.")
 @click.option("--fresh", is_flag=True, help="Start from the beginning; the run in the folder is renamed, not deleted.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Folder of the run. [default: runs/NAME]")
-@click.option(
-    "--code",
-    type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True),
-    help="Folder in which the code runs, in place of /code. [default: where the file is]",
-)
+@options.code("Folder in which the code runs, in place of /code. [default: where the file is]")
 @click.option("--ui", is_flag=True, help="Show the run in a browser, too, for as long as it lasts.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every line of every replica.")
 def command(

@@ -10,6 +10,7 @@ import click
 import yaml
 from click.core import ParameterSource
 
+from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli import options
 from tfgpujob.cli.cluster import cluster_options, connected
@@ -57,6 +58,10 @@ _FOR_BOTH = {"file", "args", "replace", "dry_run", "context", "namespace"}
     type=click.Path(path_type=Path),
     help="Another file or folder of the code, or a wheel.",
 )
+@options.code("Folder in which the code runs; all its files are sent. [default: the Python file alone]")
+@click.option(
+    "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Environment variable of all pods; not for secrets."
+)
 @options.requirements
 @click.option("--replace", is_flag=True, help="Delete the job of that name first, with its pods, if there is one.")
 @click.option("--dry-run", is_flag=True, help="Print what would be created; a Python file needs no cluster for it.")
@@ -67,7 +72,8 @@ def command(
     """Create the jobs of a YAML file, or one of a Python file: with model() and data(split), or a script with fit().
 
     The Python file and the files of --with are stored in a ConfigMap that belongs to the job: a folder with all its
-    files, as /code/FOLDER; a wheel is installed. What is after -- are the arguments of a script.
+    files, as /code/FOLDER; a wheel is installed. --code leaves out hidden files and the folder runs. What is after --
+    are the arguments of a script.
     """
     made = _of_python(Path(file), **flags) if file.endswith(".py") else None
     if made and dry_run:
@@ -146,15 +152,17 @@ def _of_python(
     params: Sequence[str],
     claim: str | None,
     extra: Sequence[Path],
+    code: Path | None,
+    variables: Sequence[str],
     requirements: Path | None,
 ) -> tuple[Sequence[Object], Sequence[Object]]:
     given = dict(_param(text) for text in params)
     trainer = _fields(file, batch, epochs, params, args)
     if given:
         trainer["params"] = given
-    for one in sorted({*imported_beside(file)} - {sent.name for sent in extra}):
+    for one in [] if code else sorted({*imported_beside(file)} - {sent.name for sent in extra}):
         what = f"warning: {file.name} imports {one}, which is beside it and does not go with it"
-        click.echo(f"{what}; add --with {file.parent / one}", err=True)
+        click.echo(f"{what}; add --with {file.parent / one}, or --code {file.parent} for the whole folder", err=True)
     lines = [*wheel_lines(extra), *([] if requirements is None else options.required(requirements))]
     if lines:
         trainer["requirements"] = lines
@@ -162,7 +170,7 @@ def _of_python(
         name_of_claim, _, folder = claim.partition("/")
         trainer["output"] = {"claim": name_of_claim, **({"subPath": folder} if folder else {})}
     try:
-        job, code = job_of_file(
+        job, config_map = job_of_file(
             file,
             name=name or job_name(file),
             workers=workers,
@@ -170,15 +178,20 @@ def _of_python(
             strategy=Strategy(strategy) if strategy else None,
             trainer=trainer,
             extra_files=extra,
+            folder=code,
         )
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror}", "name a Python file", Exit.NOT_FOUND) from error
     except ValueError as error:
         raise CliError(str(error)) from error
+    if variables:
+        env = [dict(zip(("name", "value"), _pair("--env", text), strict=True)) for text in variables]
+        for replica in job["spec"]["replicaSpecs"].values():
+            replica["template"] = {"spec": {"containers": [{"name": names.CONTAINER, "env": env}]}}
     found = parse_job(job)
     if not isinstance(found, JobSpec):
         raise CliError("\n".join(map(str, found)))
-    return (job,), (code,)
+    return (job,), (config_map,)
 
 
 def _fields(file: Path, batch: int | None, epochs: int, params: Sequence[str], args: Sequence[str]) -> dict[str, Any]:
@@ -203,10 +216,15 @@ def _fields(file: Path, batch: int | None, epochs: int, params: Sequence[str], a
     return {"args": list(args)} if args else {}
 
 
-def _param(text: str) -> tuple[str, Any]:
+def _pair(option: str, text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
-        raise CliError(f"--param {text} has no value", "write it as key=value")
+        raise CliError(f"{option} {text} has no value", f"write it as {option} {text}=VALUE")
+    return key, value
+
+
+def _param(text: str) -> tuple[str, Any]:
+    key, value = _pair("--param", text)
     try:
         read = load(value)
     except yaml.YAMLError as error:
