@@ -12,12 +12,11 @@ import fsspec
 import pytest
 from tests.trainer.harness import Launcher, launcher
 
+from tfgpujob_contract.pod import PLACED, SCRIPT_DIR
 from tfgpujob_contract.trainer_config import Output, TrainerConfig
 from tfgpujob_trainer.contract.environment import CODE_DIRECTORY, Environment
 from tfgpujob_trainer.script import folder as folders
 from tfgpujob_trainer.script.folder import (
-    FILES,
-    PLACED,
     adopt,
     copy_to_store,
     enter,
@@ -131,9 +130,9 @@ def test_what_another_program_removes_meanwhile_is_left_out(tmp_path, monkeypatc
 
 def test_code_that_holds_the_folder_or_links_to_itself_comes_to_an_end(code):
     (code / "again").symlink_to(".")
-    place(code, code / FILES)
-    place(code, code / FILES)
-    assert sorted(path.name for path in (code / FILES).iterdir()) == [PLACED, "again", "net", "train.py"]
+    place(code, code / SCRIPT_DIR)
+    place(code, code / SCRIPT_DIR)
+    assert sorted(path.name for path in (code / SCRIPT_DIR).iterdir()) == [PLACED, "again", "net", "train.py"]
 
 
 def test_a_worker_adopts_what_the_first_one_wrote(code, tmp_path):
@@ -349,7 +348,7 @@ def test_a_script_of_read_only_code_saves_stops_and_goes_on(launch: Launcher):
     assert [row.count("worker 0") for row in rows] == [1, 1]
     assert [row.split("]")[0] for row in rows] == [rows[0].split("]")[0]] * 2
     assert [text[:2] for text in rows[0].split("'")[1::2]] == ["0,", "1,", "2,", "3,"]
-    files = output / FILES
+    files = output / SCRIPT_DIR
     assert rows[0].endswith(str(files))
     assert not rows[1].endswith(str(files))
     assert {"best.keras", "model.keras", "log.csv", "logs", "out"} <= {path.name for path in files.iterdir()}

@@ -37,7 +37,7 @@ def test_the_pod_looks_where_scripts_write_and_then_in_the_output(path: str, pla
     pod = files_pod(started(), path)
     (container,) = pod["spec"]["containers"]
     assert container["command"][:2] == ["python", "-c"]
-    assert container["command"][3:] == [str(PORT), *places]
+    assert container["command"][3:] == [str(PORT), ".tfgpu-code", *places]
     assert {"name": "tfgpu-output", "mountPath": "/output", "readOnly": True} in container["volumeMounts"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert pod["metadata"]["name"].startswith("curves-cp-")
@@ -88,6 +88,7 @@ def output(tmp_path: Path) -> Path:
     """As a script has left it: large, nested, and with a link to code that is in the job's pods only."""
     files = tmp_path / "output/files"
     (files / "logs/train").mkdir(parents=True)
+    (files / ".tfgpu-code").write_text("code.py")
     (files / "model.keras").write_bytes(bytes(range(256)) * 20_000)
     (files / "logs/train/events").write_text("events")
     (files / "logs/code.py").symlink_to("/code/code.py")
@@ -123,6 +124,9 @@ def test_a_file_and_a_folder_arrive_whole_and_the_pod_goes(
         "of-run/train",
         "of-run/train/events",
     ]
+    with handed_out(live, output, "."):
+        assert cli.main(["cp", "written:.", str(mine)]) == Exit.OK
+    assert sorted(path.name for path in (mine / "written").iterdir()) == ["logs", "model.keras"]
     with handed_out(live, output, "run.json"):
         assert cli.main(["cp", "written:run.json", str(mine)]) == Exit.OK
     assert (mine / "run.json").read_text() == "{}"

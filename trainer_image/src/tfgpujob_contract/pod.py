@@ -21,3 +21,7 @@ MAX_REPLICAS: Final = 512
 """Total of all roles: TF_CONFIG is one environment variable, and Linux caps those at 128 KiB."""
 CODE_DIR: Final = "/code"
 """Folder of the code."""
+SCRIPT_DIR: Final = "files"
+"""Folder of the output directory in which the first worker runs a script."""
+PLACED: Final = ".tfgpu-code"
+"""File in it: the names of the code's files there."""

@@ -22,17 +22,16 @@ from tfgpujob.core.observed.plan import Plan
 from tfgpujob.core.observed.restart_records import RestartRecord
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods.pod import Replica, build_pod
+from tfgpujob_contract.pod import PLACED, SCRIPT_DIR
 
 PORT: Final = 6006
 LIFETIME_SECONDS: Final = 8 * 3600
 """A viewer that its owner could not delete ends by itself."""
 _NAME: Final = "tensorboard"
-_SCRIPTS: Final = "files"
-"""Folder of the output directory in which the trainer runs a script."""
 _HAND_OUT: Final = """
 import http.server, os, sys, tarfile
 
-port, *places = sys.argv[1:]
+port, placed, *places = sys.argv[1:]
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -55,12 +54,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"%x\\r\\n%b\\r\\n" % (len(data), data))
 
     def wanted(self, member):
-        return None if member.issym() and os.path.isabs(member.linkname) else member
+        unwanted = os.path.basename(member.name) == placed or (member.issym() and os.path.isabs(member.linkname))
+        return None if unwanted else member
 
 
 http.server.HTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
 """
-"""Links to code that is mounted only in the job's pods are left out. Chunks show whether the archive is complete."""
+"""Links to code that is mounted only in the job's pods are left out, and the trainer's list of it. Chunks show whether
+the archive is complete."""
 _TMP: Final = "/tmp"  # noqa: S108 - a volume of the pod's own: the rest of its disk is read-only
 _SCHEDULING: Final = ("imagePullSecrets", "nodeSelector", "serviceAccountName", "tolerations")
 _READING: Final = (
@@ -97,8 +98,8 @@ def files_pod(job: Job, path: str, *, image: str | None = None) -> Object:
         fix = "name them by a path that begins with /, as the job's pods see it"
         raise TensorBoardError(f"{job.name} runs a program of its own, which may write its files anywhere", fix)
     output = "/" if trainer is None else trainer.output.directory.rstrip("/")
-    places = [path] if path.startswith("/") else [f"{output}/{_SCRIPTS}/{path}", f"{output}/{path}"]
-    command = ["python", "-c", _HAND_OUT, str(PORT), *map(posixpath.normpath, places)]
+    places = [path] if path.startswith("/") else [f"{output}/{SCRIPT_DIR}/{path}", f"{output}/{path}"]
+    command = ["python", "-c", _HAND_OUT, str(PORT), PLACED, *map(posixpath.normpath, places)]
     return _beside(job, "cp", places[0], command, image=image, copy=posixpath.basename(path) or ".")
 
 

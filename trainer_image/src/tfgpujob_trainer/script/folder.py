@@ -1,8 +1,8 @@
 """The working directory of a plain script: on a user's machine its own; in a pod, one with a copy of the code.
 
-A pod's code is mounted read-only. The first worker's directory is FILES in the output directory, so that the script's
-files are kept with the claim, and found again after a restart. Every other worker has one in its pod, or on a user's
-machine in the folder of the run: two workers must not write the same file.
+A pod's code is mounted read-only. The first worker's directory is SCRIPT_DIR in the output directory, so that the
+script's files are kept with the claim, and found again after a restart. Every other worker has one in its pod, or on a
+user's machine in the folder of the run: two workers must not write the same file.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tfgpujob_contract.pod import PLACED, SCRIPT_DIR
 from tfgpujob_contract.trainer_config import Output, TrainerConfig
 from tfgpujob_trainer.checkpoints.completed import replace_file
 from tfgpujob_trainer.checkpoints.object_store import object_store
@@ -27,13 +28,10 @@ from tfgpujob_trainer.contract.environment import CODE_DIRECTORY, Environment
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say
 
-FILES: Final = "files"
 COPIED_BYTES: Final = 64 << 20
 """Limit on code that is copied, the smallest files first. The others are links, so that large code costs nothing."""
 LISTED: Final = 10_000
 """Files and folders of the code that are handled one by one; other folders become one link."""
-PLACED: Final = ".tfgpu-code"
-"""File in the directory: the names of the code's files in it."""
 _PLACED_AT: Final = 315532800
 """1980-01-01, the time of each file of the code: a file that the script has written since has another."""
 _SHOWN: Final = 8
@@ -45,7 +43,7 @@ def enter(settings: TrainerConfig, env: Environment) -> Environment:
     Workers that train in step call this before any of them runs the script: each finds the files that the first one
     wrote before.
     """
-    code, first = env.code_directory, Path(settings.output.directory, FILES)
+    code, first = env.code_directory, Path(settings.output.directory, SCRIPT_DIR)
     if code != CODE_DIRECTORY and os.access(code, os.W_OK):
         if env.is_chief or env.files_directory is None:
             return env
@@ -72,7 +70,7 @@ def share_the_firsts(settings: TrainerConfig, env: Environment, code: Path) -> N
     if env.code_directory == env.files_directory:
         os.chdir(code)
     elif settings.output.claim is not None and (env.code_directory / PLACED).is_file():
-        first = Path(settings.output.directory, FILES)
+        first = Path(settings.output.directory, SCRIPT_DIR)
         first.mkdir(parents=True, exist_ok=True)
         os.chdir(first)
 
@@ -82,7 +80,7 @@ def kept(output: Output) -> str:
     if output.claim is not None:
         return f"what it writes there stays in the claim {output.claim}"
     if output.store is not None:
-        copy = f"{output.store.rstrip('/')}/{FILES}"
+        copy = f"{output.store.rstrip('/')}/{SCRIPT_DIR}"
         return f"what it writes there goes with the pod, and at the end a copy of it to {copy}"
     return "without output.claim, what it writes there goes with the pod"
 
@@ -92,7 +90,7 @@ def copy_to_store(settings: TrainerConfig, env: Environment) -> None:
     store = object_store(settings.output.store)
     if store is not None and _is_firsts(env):
         for name in written(env.code_directory):
-            store.put(env.code_directory.parent, f"{FILES}/{name}")
+            store.put(env.code_directory.parent, f"{SCRIPT_DIR}/{name}")
 
 
 def say_what_is_left(settings: TrainerConfig, env: Environment) -> None:
@@ -113,7 +111,7 @@ def _is_firsts(env: Environment) -> bool:
 def _scratch(output: str, env: Environment) -> Path:
     """A folder that a process finds again after a restart in its pod."""
     number = zlib.crc32(f"{env.job_uid}{output}".encode())
-    return Path(tempfile.gettempdir(), f"tfgpu-{FILES}-{number:08x}-{env.name}")
+    return Path(tempfile.gettempdir(), f"tfgpu-{SCRIPT_DIR}-{number:08x}-{env.name}")
 
 
 def place(code: Path, folder: Path) -> None:

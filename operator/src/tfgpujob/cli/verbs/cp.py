@@ -32,13 +32,13 @@ def command(source: str, target: Path, *, image: str | None, context: str | None
     """Copy a file or folder of a job to this machine, also after its end.
 
     PATH is relative to the folder that a script runs in, or else to the output directory, or begins with / as the job's
-    pods see it. TARGET is an existing folder, or a new name. A small pod reads the job's volume. It is created with
-    your rights, which must include pods and pods/portforward.
+    pods see it; `.` is the whole folder. TARGET is an existing folder, or a new name. A small pod reads the job's
+    volume. It is created with your rights, which must include pods and pods/portforward.
     """
     name, colon, path = source.partition(":")
     if not (name and colon and path.strip("/")):
         raise CliError(f"{source} is not NAME:PATH", "name a file of a job, such as train:model.keras")
-    to = target / Path(path).name if target.is_dir() else target
+    to = target / (Path(path).name or name) if target.is_dir() else target
     if to.is_dir() or not to.parent.is_dir():
         raise CliError(
             f"{to} is a folder that is there" if to.is_dir() else f"{to.parent}: no such folder", "name another"
