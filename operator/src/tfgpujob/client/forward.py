@@ -31,7 +31,8 @@ async def forwarded(connection: Connection, pod: str, port: int, local: int) -> 
         task = asyncio.current_task()
         assert task is not None
         under_way.add(task)
-        with suppress(ApiError, OSError):
+        # Cancelled below: Python 3.11 would print the traceback of a connection that ends so.
+        with suppress(ApiError, OSError, asyncio.CancelledError):
             await _pipe(connection, pod, port, reader, writer)
         writer.close()
         under_way.discard(task)
