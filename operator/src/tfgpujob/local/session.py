@@ -225,6 +225,9 @@ class Session:
 
     def _result(self) -> str:
         weights = of_weights([words for _, words in self._cluster.end_of.values()])
+        own = {self._folder.logs, self._folder.scratch}
+        if all(path in own for path in self._folder.output.iterdir()):  # as after a training loop of its own
+            return f"{weights}; logs: {shown(self._folder.logs)}"
         return f"{weights}; results: {shown(self._folder.output)}{self._curves()}"
 
     def _curves(self) -> str:
