@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +50,12 @@ def test_a_healthy_machine_has_nothing() -> None:
     assert list(examine(replace(HEALTHY, gpus_on_the_bus=0, driver=False, shared_memory=None))) == []
 
 
-def test_this_machine_can_be_looked_at() -> None:
+def test_this_machine_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "tensorflow_cpu-2.21.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorflow_cpu\nVersion: 2.21.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
     found = look()
     assert found.installed["pydantic"]
+    assert found.installed["tensorflow-cpu"] == "2.21.0", "as its own wheel writes the name"
     assert found.free_disk > 0

@@ -39,7 +39,8 @@ class Machine:
 
 def look() -> Machine:
     """Reads the state of this machine. Does not import TensorFlow."""
-    installed = {str(d.metadata["Name"]).lower(): d.version for d in distributions() if d.metadata["Name"]}
+    found = ((d.metadata["Name"], d.version) for d in distributions())
+    installed = {name.lower().replace("_", "-"): version for name, version in found if name}
     pinned: dict[str, str] = {}
     if _TRAINER in installed:
         pinned = {m[1]: m[2] for text in requires(_TRAINER) or () if (m := _PINNED.match(text))}
