@@ -157,3 +157,22 @@ def test_a_list_of_what_is_no_object_is_refused(tmp_path: Path, capsys: pytest.C
     (tmp_path / "in.yaml").write_text("apiVersion: v1\nkind: List\nitems: [null]\n")
     assert cli.main(["convert", str(tmp_path / "in.yaml")]) == Exit.USAGE
     assert "holds None; each document, or item of a List, must be a Kubernetes object" in capsys.readouterr().err
+
+
+def test_labels_that_no_pod_has_any_more_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tfjob("spread", Worker=1)
+    name, role = "training.kubeflow.org/job-name", "training.kubeflow.org/replica-type"
+    selector = {"matchExpressions": [{"key": name, "operator": "In", "values": ["spread"]}]}
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["affinity"] = affinity
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}}
+    service["spec"] = {"selector": {role: "worker"}}
+    (tmp_path / "jobs.yaml").write_text(yaml.safe_dump_all([job, service]))
+    assert cli.main(["convert", str(tmp_path / "jobs.yaml")]) == Exit.OK
+    comments = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#") and "selects" in line]
+    text = "selects pods by training.kubeflow.org/{0}, which none has here: write tfgpu.dev/{0}"
+    assert comments == [
+        f"# changed: spec.tfReplicaSpecs.Worker.template.spec.affinity: {text.format('job-name')}",
+        f"# changed: Service: {text.format('replica-type')}",
+    ]

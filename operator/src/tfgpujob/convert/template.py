@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfgpujob import names
@@ -13,6 +13,7 @@ from tfgpujob.api.spec import MAX_GPUS
 from tfgpujob.convert.notes import Effect, Note, Part
 
 _PORT_NAME = "tfjob-port"
+_LABELS = "training.kubeflow.org/"
 _POD_GROUP = "scheduling.k8s.io/group-name"
 _GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)|amd\.com/gpu|gpu\.intel\.com/.+")
 
@@ -50,9 +51,7 @@ def convert_template(source: Part, resource: str | None) -> tuple[dict[str, Any]
     spec: dict[str, Any] = {}
     pod.move(spec, *pod.left())
     spec = copy.deepcopy(spec)
-    if spec.get("schedulerName"):
-        text = "is kept; a gang scheduler gets a pod group only if the operator here is set up for it (gang.backends)"
-        pod.note(Effect.CHANGED, "schedulerName", text)
+    _note_scheduling(spec, pod)
     gpus = None
     for i, container in enumerate(spec["containers"] if isinstance(spec.get("containers"), list) else []):
         if isinstance(container, dict) and container.get("name") == names.CONTAINER:
@@ -69,6 +68,28 @@ def convert_template(source: Part, resource: str | None) -> tuple[dict[str, Any]
     source.close()
     _note_host_access(template, source.path, notes)
     return template, gpus
+
+
+def _note_scheduling(spec: Mapping[str, Any], pod: Part) -> None:
+    if spec.get("schedulerName"):
+        text = "is kept; a gang scheduler gets a pod group only if the operator here is set up for it (gang.backends)"
+        pod.note(Effect.CHANGED, "schedulerName", text)
+    for key in ("affinity", "topologySpreadConstraints"):
+        for text in other_labels(spec.get(key)):
+            pod.note(Effect.CHANGED, key, text)
+
+
+def other_labels(value: Any) -> list[str]:
+    """What is to be written for each label of a TFJob's pods that something selects by."""
+    ours = {label: label.replace(_LABELS, f"{names.GROUP}/") for label in _labels(value)}
+    return [f"selects pods by {label}, which none has here: write {our}" for label, our in sorted(ours.items())]
+
+
+def _labels(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and value.startswith(_LABELS):
+        yield value
+    for item in (*value, *value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _labels(item)
 
 
 def _without_port(container: dict[str, Any], place: str, notes: list[Note]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import click
 
 from tfgpujob.cli.output import Format, data
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.convert import Conversion, Effect, convert, is_tfjob, tfjob_inside
+from tfgpujob.convert import Conversion, Effect, Note, convert, is_tfjob, other_labels, tfjob_inside
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_objects
 from tfgpujob.units import counted
@@ -35,8 +35,8 @@ _SUFFIXES = {".yaml", ".yml", ".json"}
 def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
     """Convert Kubeflow TFJobs, in files or whole folders.
 
-    A comment above each job notes what has another meaning. Other objects are copied unchanged. Exit code 2: a job was
-    refused or a file is not YAML; all others were converted.
+    A comment above each job notes what has another meaning. Other objects are copied unchanged, with a comment if they
+    select pods by labels of TFJobs. Exit code 2: a job was refused or a file is not YAML; all others were converted.
     """
     counts: Counter[Effect] = Counter()
     jobs = 0
@@ -87,10 +87,15 @@ def _files(given: Sequence[str]) -> Iterator[tuple[str, Path]]:
 
 def _converted(obj: Any, strategy: Strategy) -> tuple[Conversion | None, str]:
     if not is_tfjob(obj):
-        return None, f"{data(obj, Format.YAML)}\n"
+        notes = [Note(Effect.CHANGED, str(obj.get("kind")), text) for text in other_labels(obj.get("spec"))]
+        return None, f"{_comments(notes)}{data(obj, Format.YAML)}\n"
     conversion = convert(obj, strategy)
-    notes = "".join(f"# {' '.join(str(note).split())}\n" for note in conversion.notes)
-    return conversion, f"{notes}{data(conversion.job, Format.YAML)}\n" if conversion.job else notes
+    comments = _comments(conversion.notes)
+    return conversion, f"{comments}{data(conversion.job, Format.YAML)}\n" if conversion.job else comments
+
+
+def _comments(notes: Iterable[Note]) -> str:
+    return "".join(f"# {' '.join(str(note).split())}\n" for note in notes)
 
 
 def _complain(file: str, conversion: Conversion | None) -> None:
