@@ -306,6 +306,14 @@ def test_copies_prefer_different_nodes() -> None:
     assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
 
 
+def test_a_history_can_be_enabled_by_an_upgrade() -> None:
+    """The API server refuses Recreate beside RollingUpdate's defaults, which Helm removes only if it has set them."""
+    without = of(render({}), "Deployment")["spec"]["strategy"]
+    assert without == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
+    values = {"ui": {"enabled": True}, "history": {"enabled": True}}
+    assert of(render(values), "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+
+
 @pytest.mark.parametrize(("version", "served"), [("v1.20.2", "policy/v1beta1"), ("v1.21.0", "policy/v1")])
 def test_a_disruption_budget_where_there_is_more_than_one_copy(version: str, served: str) -> None:
     assert of(render({"replicas": 2}, version), "PodDisruptionBudget")["apiVersion"] == served
