@@ -77,6 +77,6 @@ def test_without_a_page_or_a_token_the_reason_is_said(live: LiveCluster, capsys:
 
         patch.setattr(Connection, "authorization", none)
         assert cli.main(["history"]) == Exit.CLUSTER
-        assert "this one is a certificate" in capsys.readouterr().err
+        assert "this one is a certificate; log in again, or name another login" in capsys.readouterr().err
     assert cli.main(["history", "--page", "../x"]) == Exit.USAGE
     assert ApiError.__name__ not in capsys.readouterr().err

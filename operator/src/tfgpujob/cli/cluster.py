@@ -22,7 +22,10 @@ _UNCHECKED = re.compile(
     r", <nil>: Invalid value: null: some validation rules were not checked.{0,100}?to complete validation"
 )
 """What an API server adds to each schema error. It names no field."""
-_FIXES = {401: "log in again", 403: "ask an administrator for the role edit in this namespace"}
+_FIXES = {
+    401: "log in again, or name another login by --context",
+    403: "ask an administrator for the role edit in this namespace",
+}
 
 
 def cluster_verb(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -125,7 +125,8 @@ class AsyncClient:
         """
         token = await self._connection.authorization()
         if token is None or not token.startswith("Bearer "):
-            raise ApiError(401, "Unauthorized", "the history needs a login by a token, and this one is a certificate")
+            needs = "the history needs a login by a token (kubectl create token SERVICEACCOUNT)"
+            raise ApiError(401, "Unauthorized", f"{needs}, and this one is a certificate")
         where, _, service = page.partition("/")
         path = f"{paths.core(where, 'services')}/{paths.checked(service)}:http/proxy/history"
         within = "" if all_namespaces else paths.checked(namespace or self.namespace)
