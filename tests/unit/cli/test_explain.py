@@ -239,6 +239,20 @@ def test_it_says_what_a_job_would_do_on_some_numbers_of_gpus(
     assert [line["topic"] for line in told][-2:] == ["on 3 GPUs", "on 1 GPU"]
 
 
+def test_a_loop_of_ones_own_is_refused_several_processes_on_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text("import tensorflow as tf\nwith tf.GradientTape() as tape: ...\n")
+    gpu = {"processesPerGpu": 2, "memory": {"growth": True}}
+    spec = {"strategy": "MultiWorkerMirrored", "trainer": {"entrypoint": "train.py"}, "gpu": gpu}
+    spec["replicaSpecs"] = {"worker": {"replicas": 2}}
+    job = {"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", "metadata": {"name": "a"}, "spec": spec}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    for command in (["explain"], ["run", "--local"]):
+        assert cli.main([*command, str(tmp_path / "job.yaml")]) == Exit.USAGE
+        assert "spec.gpu.processesPerGpu: train.py has a training loop of its own" in capsys.readouterr().err
+
+
 def test_gpus_are_those_of_each_worker_as_in_run_and_submit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.py").write_text("import keras\nmodel.fit(x)\n")
     assert cli.main(["explain", str(tmp_path / "train.py"), "--workers", "2", "--gpus", "4", "-o", "yaml"]) == 0

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError
 from tfgpujob.local.job_file import JobFile
 from tfgpujob.local.offline import CONFIG
+from tfgpujob_contract.python_file import OWN_LOOPS, FileError, kind_of
 
 INSTALL: Final = "pip install 'tfgpujob[local]', or 'tfgpujob[local-gpu]' for NVIDIA GPUs"
 _ONLY_IN_A_CLUSTER: Final = ("scheduling_policy", "spares", "suspend_idle_seconds", "ttl_seconds_after_finished")
@@ -42,6 +44,7 @@ def check(file: JobFile, code: Path, command: Sequence[str]) -> Plan:
     elif command:
         raise CliError("spec.trainer and a command after -- are given together", "keep one of them")
     else:
+        refuse_shared_loop(spec, code)
         _check_trainer(spec.trainer.entrypoint, code)
     return resolve(spec, CONFIG)
 
@@ -62,6 +65,18 @@ def _check_trainer(entrypoint: str, code: Path) -> None:
             f"spec.trainer.entrypoint: {entrypoint} is neither built-in nor a module in {code}",
             f"write {entrypoint}.py for a file, or name one of {', '.join(_builtin())}",
         )
+
+
+def refuse_shared_loop(spec: JobSpec, code: Path) -> None:
+    """Raises CliError for several processes on a GPU with a training loop of its own, as the trainer does in a pod."""
+    path = code / spec.trainer.entrypoint if spec.trainer else code
+    if (spec.gpu.processes_per_gpu or 1) == 1 or not path.is_file():
+        return
+    with suppress(FileError):  # a file of no kind is refused for that
+        if kind_of(path) in OWN_LOOPS:
+            problem = f"{path.name} has a training loop of its own: one process of it runs on a GPU"
+            fix = "remove it, and ask for more workers where the device plugin shares each GPU"
+            raise CliError(f"spec.gpu.processesPerGpu: {problem}", fix)
 
 
 def _check_syntax(file: Path) -> None:

@@ -22,7 +22,7 @@ from tfgpujob.core.pods.service import build_service
 from tfgpujob.exits import CliError
 from tfgpujob.local import offline
 from tfgpujob.local.job_file import JobFile, job_of_script, kind_of_file, read_jobs
-from tfgpujob.local.preflight import warnings
+from tfgpujob.local.preflight import refuse_shared_loop, warnings
 
 PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 
@@ -53,6 +53,8 @@ def command(file: str, workers: int | None, gpus: int | None, free: tuple[int, .
             if given is not None:
                 raise CliError(f"{option} is for a Python file", f"write it into {file}")
         found = read_jobs(file)
+        for job_file in found:
+            refuse_shared_loop(job_file.spec, Path(file).parent)
     if form in {Format.JSON, Format.YAML}:
         told = [_for_programs(job_file, free) for job_file in found]
         click.echo(data(told[0] if len(told) == 1 else told, form))
