@@ -221,12 +221,12 @@ BROKEN = (
     Broken("No node has enough GPUs", "Unschedulable", "add nodes that fit", _unschedulable),
     Broken("The quota is full", "exceeded quota", "have the namespace's ResourceQuota raised", _quota),
     Broken("The program raises an exception", "ValueError: cannot reshape", "correct the program", _exception),
-    Broken("The GPU's memory is full", "out of memory", "lower trainer.globalBatchSize", _memory),
-    Broken("The pod's threads are used up", "pids.max of the container's cgroup is 4,096", "raise the limit", _threads),
+    Broken("The GPU's memory is full", "out of memory", "Lower trainer.globalBatchSize", _memory),
+    Broken("The pod's threads are used up", "pids.max of the container's cgroup is 4,096", "Raise the limit", _threads),
     Broken("The program hangs", "no step has ended for 300 s", "Look at the stacks", _hang),
     Broken("A node is lost", "NodeLost", "have this one looked at", _node),
     Broken(
-        "The checkpoint's path is wrong", "there is no whole checkpoint in /output/yesterday", "name an output", _path
+        "The checkpoint's path is wrong", "there is no whole checkpoint in /output/yesterday", "Name an output", _path
     ),
     Broken("The name belongs to another pod", "belongs to somebody else", "Free the name", _name),
     Broken("An edit that a running job can't take", "image", "Take the change back", _edit),

@@ -147,7 +147,7 @@ def test_commands_are_those_that_help_now() -> None:
     assert "tfgpu restart unet-cells -n biology" in dict(job_page(FAILED, NOW).commands).values()
     local = job_page(replace(FAILED, local="runs/unet cells"), NOW)
     assert dict(local.commands)["Curves in a terminal"] == "tfgpu plot unet-cells --dir 'runs/unet cells'"
-    assert local.steps == ["lower trainer.globalBatchSize, or ask for more memory"]
+    assert local.steps == ["Lower trainer.globalBatchSize, or ask for more memory"]
 
 
 def test_what_a_trainer_prints_for_programs_is_shown_in_words() -> None:

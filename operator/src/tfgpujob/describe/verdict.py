@@ -294,12 +294,17 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     code = f", exit code {last['exitCode']}" if "exitCode" in last else ""
     head = f"{who}: {last.get('cause') or last.get('reason', 'Failed')}{code}"
     said = str(last.get("message") or "").strip()
-    steps = _steps(str(last.get("action") or ""))
+    steps = _steps(_begun(str(last.get("action") or "")))
     # The pods of an earlier attempt are gone, and their logs with them.
     kept = any((pod.role, pod.index) == (last.get("role"), last.get("index")) for pod in facts.pods)
     if kept and last.get("cause") in _LOG_CAUSES:
         steps += (_logs(facts, f"--role {last['role']} --index {last['index']}"),)
     return f"{head}\n{said}" if said else head, steps
+
+
+def _begun(action: str) -> str:
+    """With a capital letter, unless it begins with a field: the trainer's fixes follow a problem in its own log."""
+    return action[:1].upper() + action[1:] if action.partition(" ")[0].isalpha() else action
 
 
 def _room(facts: Facts) -> str:
