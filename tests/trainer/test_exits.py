@@ -99,8 +99,8 @@ FULL = "{{function_node a:0}} /output/variables; No space left on device [Op:Sav
         (
             ModuleNotFoundError("No module named 'a'"),
             (
-                "ModuleNotFoundError: No module named 'a' (name it in trainer.requirements, or put it beside the "
-                "module in trainer.code, or into spec.image)"
+                "ModuleNotFoundError: No module named 'a' (send your own module with the code (tfgpu submit --code .); "
+                "name a package in trainer.requirements (--requirements FILE), or put it into spec.image)"
             ),
         ),
         (

@@ -126,7 +126,10 @@ _DISK_FIX = "ask for a larger volume, or keep fewer checkpoints with trainer.che
 _TEMPORARY_FIX = "ask for more ephemeral-storage, or mount a volume there; checkpoints are written elsewhere"
 _FULL = 0.99
 _REMOTE = "from remote target"
-_PACKAGE_FIX = "name it in trainer.requirements, or put it beside the module in trainer.code, or into spec.image"
+_PACKAGE_FIX = (
+    "send your own module with the code (tfgpu submit --code .); "
+    "name a package in trainer.requirements (--requirements FILE), or put it into spec.image"
+)
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _NO_NEWS = ("Exception encountered when calling", "Graph execution error", "Detected at node", "File ", "node ")
 """Beginnings of lines in which Keras and TensorFlow report where an error happened, before the error itself."""
