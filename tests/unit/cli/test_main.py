@@ -77,6 +77,7 @@ def test_the_list_of_verbs_cuts_no_sentence_short(capsys: pytest.CaptureFixture[
     [
         (["fly"], "No such command 'fly'; see"),
         (["rnu"], "No such command 'rnu' (did you mean run?)"),
+        (["status"], "No such command 'status' (did you mean describe?)"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
         (["completion"], "Missing argument"),
     ],

@@ -24,6 +24,20 @@ _NUMBERS: Final = {"a valid integer range": "a whole number", "a valid float ran
 """click's names for them."""
 
 
+_ELSEWHERE: Final = {
+    "apply": "submit",
+    "cancel": "suspend or delete",
+    "compare": "ui",
+    "create": "submit",
+    "ls": "list",
+    "ps": "list",
+    "rm": "delete",
+    "start": "resume",
+    "status": "describe",
+    "stop": "suspend",
+    "train": "run or submit",
+}
+"""Verbs of other tools, which may look like another one of ours."""
 _WHOLE_SENTENCE: Final = 200
 """Characters; click would cut the first sentence of a help text short."""
 
@@ -61,7 +75,8 @@ class _Verbs(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            known = _ELSEWHERE.get(args[0])
+            close = [known] if known else difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             if args[0].endswith((".py", ".yaml", ".yml")):
                 close = [f"run {args[0]} --local"]
             if not close:
