@@ -147,7 +147,9 @@ def test_a_finished_job_starts_again_with_its_code(live: LiveCluster, tmp_path: 
         client.submit(made, [code])
         live.finish("rerun-worker-0", 1)
         client.wait("rerun", timeout_seconds=PATIENCE)
+        client.suspend("rerun")
         anew = client.restart("rerun", timeout_seconds=PATIENCE)
+        assert not anew.spec.run_policy.suspend
         name = code["metadata"]["name"]
         held = live.do(lambda: live.server.get("ConfigMap", "default", name))
         assert held["data"] == code["data"]

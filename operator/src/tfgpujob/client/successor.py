@@ -87,9 +87,12 @@ async def replace(server: Server, old: Job, body: Object, config_maps: Sequence[
 
 
 async def _body(server: Server, old: Job) -> Object:
-    """The job to be created again, as the API server accepts it."""
+    """The job to be created again, as the API server accepts it. It starts, even if the old one was suspended after its
+    end."""
+    policy = {**(old.raw["spec"].get("runPolicy") or {}), "suspend": False}
     kept = {key: old.raw["metadata"][key] for key in _KEPT if key in old.raw["metadata"]}
-    body = {**old.raw, "metadata": {"name": old.name, "namespace": old.namespace, **kept}}
+    metadata = {"name": old.name, "namespace": old.namespace, **kept}
+    body = {**old.raw, "metadata": metadata, "spec": {**old.raw["spec"], "runPolicy": policy}}
     body.pop("status", None)
     check(body)
     await _try(server, body)
