@@ -7,16 +7,14 @@ import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import click
 
 from tfgpujob.cli.cluster import cluster_options, connected
-from tfgpujob.cli.output import StatusLine
+from tfgpujob.cli.own_pods import once_it_works
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.cli.verbs.tensorboard import left_once
 from tfgpujob.exits import CliError, Exit
 
 PLACE: Final = Heading.IN_A_CLUSTER, 75
@@ -43,17 +41,11 @@ def command(source: str, target: Path, *, image: str | None, context: str | None
         raise CliError(
             f"{to} is a folder that is there" if to.is_dir() else f"{to.parent}: no such folder", "name another"
         )
-    progress = StatusLine()
-    with left_once(), connected(context, namespace) as client, closing(client.files(name, path, image=image)) as states:
-        try:
-            for seen in states:
-                if seen.url is not None:
-                    _fetch(f"{seen.url}/tar", source, to)
-                    click.echo(f"{source} is copied to {to}")
-                    return
-                progress.show(f"{seen.pod}: {seen.waiting}")
-        finally:
-            progress.clear()
+    with connected(context, namespace) as client, once_it_works(client.files(name, path, image=image)) as states:
+        for seen in states:
+            _fetch(f"{seen.url}/tar", source, to)
+            click.echo(f"{source} is copied to {to}")
+            return
     raise CliError(
         f"the pod that reads the files is gone, and perhaps {name} with it", "see tfgpu list", Exit.NOT_FOUND
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Final
@@ -14,9 +13,9 @@ from tfgpujob import __version__, names
 from tfgpujob.api import crd
 from tfgpujob.cli.cluster import cluster_options, connected
 from tfgpujob.cli.options import output_option
-from tfgpujob.cli.output import Format, StatusLine, coloured, data
+from tfgpujob.cli.output import Format, coloured, data
+from tfgpujob.cli.own_pods import once_it_works
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.cli.verbs.tensorboard import left_once
 from tfgpujob.client import Client, GpuCheck, PodError
 from tfgpujob.core.observed.gang import GANG_SCHEDULERS
 from tfgpujob.core.observed.snapshot import POD_GROUPS, Object
@@ -113,19 +112,11 @@ def command(
 
 def _tried(client: Client, image: str, gpus: int, node: str | None, seconds: float) -> GpuCheck:
     """The result of the pod that computes on the GPUs."""
-    progress = StatusLine()
-    states = client.check_gpus(image=image, gpus=gpus, node=node, timeout_seconds=seconds)
-    with left_once(), closing(states):
+    with once_it_works(client.check_gpus(image=image, gpus=gpus, node=node, timeout_seconds=seconds)) as states:
         try:
-            for seen in states:
-                if seen.found is not None:
-                    return seen
-                progress.show(f"{seen.pod}: {seen.waiting}")
+            return next(states)
         except PodError as error:
             raise CliError(str(error), code=Exit.CLUSTER) from error
-        finally:
-            progress.clear()
-    raise AssertionError("it ends with what was found, or raises")
 
 
 def _trainer_image(client: Client) -> str:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NoReturn
@@ -14,7 +11,7 @@ from typing import Final, NoReturn
 import click
 
 from tfgpujob.cli.cluster import cluster_options, connected, job_name
-from tfgpujob.cli.output import StatusLine
+from tfgpujob.cli.own_pods import once_it_works
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client.viewer import PORT
 from tfgpujob.exits import CliError, Exit
@@ -22,7 +19,6 @@ from tfgpujob.local.folder import RUNS, Folder, claim_of
 from tfgpujob.local.tensorboard import command_line
 
 PLACE: Final = Heading.IN_A_CLUSTER, 70
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command()
@@ -55,43 +51,13 @@ def command(
     """
     if local or directory is not None:
         _local(directory or RUNS / name, port)
-    progress = StatusLine()
-    with left_once(), connected(context, namespace) as client:
-        try:
-            for seen in client.tensorboard(name, port=port, logdir=logdir, image=image):
-                if seen.url is None:
-                    progress.show(f"{seen.pod}: {seen.waiting}")
-                    continue
-                progress.clear()
-                click.echo(f"TensorBoard of {name}: {seen.url}   (^C ends it)")
-        finally:
-            progress.clear()
+    with (
+        connected(context, namespace) as client,
+        once_it_works(client.tensorboard(name, port=port, logdir=logdir, image=image)) as states,
+    ):
+        for seen in states:
+            click.echo(f"TensorBoard of {name}: {seen.url}   (^C ends it)")
     raise CliError(f"the pod of TensorBoard is gone, and perhaps {name} with it", "see tfgpu list", Exit.NOT_FOUND)
-
-
-@contextmanager
-def left_once() -> Iterator[None]:
-    """The first of these signals ends the iteration. Later ones are ignored, so that the pod is deleted.
-
-    That takes seconds at most. A closed terminal must not leave a pod behind either.
-    """
-    before = {number: signal.getsignal(number) for number in _ENDING}
-
-    def leave(received: int, _: object) -> NoReturn:
-        for number in _ENDING:
-            signal.signal(number, signal.SIG_IGN)
-        if received == signal.SIGINT:
-            raise KeyboardInterrupt
-        sys.exit(128 + received)
-
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, leave)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _local(folder: Path, port: int) -> NoReturn:
