@@ -28,6 +28,6 @@ def test_any_name_of_a_file_makes_a_valid_name_of_a_job(file: str, name: str, tm
     """Here, where no ConfigMap is made, no name of a script is refused."""
     assert job_name(Path(file)) == name
     (tmp_path / file).write_text("model.fit(x)\n")
-    made = _job_of_script(tmp_path / file, 2, None, None, ())
+    made = _job_of_script(tmp_path / file, 2, 1, None, ())
     assert isinstance(made.spec, JobSpec)
     assert made.job["metadata"]["name"] == name

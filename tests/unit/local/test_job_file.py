@@ -244,7 +244,7 @@ def test_what_run_takes_is_a_job_or_a_plain_script(
 
 def test_what_run_is_given_after_the_dashes_are_the_arguments_of_a_script(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("model.fit(1)")
-    trainer = _job_of_script(tmp_path / "train.py", 2, None, None, ("--epochs", "2", "a b")).spec.trainer
+    trainer = _job_of_script(tmp_path / "train.py", 2, 1, None, ("--epochs", "2", "a b")).spec.trainer
     assert trainer is not None
     assert trainer.args == ("--epochs", "2", "a b")
 
@@ -259,7 +259,7 @@ def test_a_script_runs_in_its_folder_or_in_one_above_it(tmp_path: Path) -> None:
     file = tmp_path / "src/train.py"
     file.write_text("model.fit(x)")
     for code, entrypoint in ((None, "train.py"), (tmp_path, "src/train.py"), (tmp_path / "other", "train.py")):
-        trainer = _job_of_script(file, 1, None, None, (), code=code).spec.trainer
+        trainer = _job_of_script(file, 1, 1, None, (), code=code).spec.trainer
         assert trainer is not None
         assert trainer.entrypoint == entrypoint
 

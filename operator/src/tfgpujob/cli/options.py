@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tfgpujob import names
 from tfgpujob.cli.output import Format
@@ -37,8 +38,35 @@ page_option = click.option(
     help="The Service of the operator's page, for deleted jobs; also by $TFGPU_PAGE.",
 )
 
-job_file = click.argument("file", metavar="JOB.YAML", type=click.Path(allow_dash=True))
-"""A file with one TFGPUJob, perhaps among other objects; `-` is standard input."""
+file = click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
+"""A file with TFGPUJobs, perhaps among other objects, or a Python file; `-` is standard input."""
+workers = click.option(
+    "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Workers of a Python file's job."
+)
+gpus = click.option(
+    "--gpus",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="GPUs of each worker of a Python file's job.",
+)
+
+
+def refuse_of_python(file: str, *, besides: Collection[str]) -> None:
+    """Raises CliError if an option was given that is for Python files: each one but these parameters."""
+    for option in given(besides=besides):
+        raise CliError(f"{option} is for a Python file", f"write it into {file}")
+
+
+def given(*, besides: Collection[str]) -> dict[str, Any]:
+    """The options of the command line with their values, without these parameters."""
+    context = click.get_current_context()
+    return {
+        parameter.opts[0]: context.params[name]
+        for parameter in context.command.params
+        if (name := str(parameter.name)) not in besides
+        and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
 
 
 def code(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

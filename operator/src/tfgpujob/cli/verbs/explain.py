@@ -19,7 +19,6 @@ from tfgpujob.convert.code import job_name
 from tfgpujob.core.observed.plan import Plan, replica_specs, resolve
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.pods.service import build_service
-from tfgpujob.exits import CliError
 from tfgpujob.local import offline
 from tfgpujob.local.job_file import JobFile, job_of_script, kind_of_file, read_jobs
 from tfgpujob.local.preflight import refuse_shared_loop, warnings
@@ -28,14 +27,14 @@ PLACE: Final = Heading.WITHOUT_A_CLUSTER, 20
 
 
 @click.command()
-@click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
-@click.option("--workers", type=click.IntRange(min=1), help="Workers of a Python file's job. [default: 1]")
-@click.option("--gpus", type=click.IntRange(min=0), help="GPUs of each worker of a Python file's job. [default: 1]")
+@options.file
+@options.workers
+@options.gpus
 @click.option(
     "--free", type=click.IntRange(min=0), multiple=True, help="Say what it would do on this number of free GPUs."
 )
 @options.output_option(Format.TABLE, Format.WIDE, Format.JSON, Format.YAML)
-def command(file: str, workers: int | None, gpus: int | None, free: tuple[int, ...], form: Format) -> None:
+def command(file: str, workers: int, gpus: int, free: tuple[int, ...], form: Format) -> None:
     """Show what each job in the file would become: pods, TF_CONFIG, warnings, behaviour.
 
     Needs no cluster. A job that the operator would refuse is refused with the same message and exit code 2.
@@ -44,14 +43,10 @@ def command(file: str, workers: int | None, gpus: int | None, free: tuple[int, .
     if file.endswith(".py"):
         # The name that `submit` uses, without the digest: the files of --with are unknown here.
         code = {"configMap": {"name": f"{job_name(Path(file))}-code"}}
-        found: Sequence[JobFile] = [
-            job_of_script(file, workers=workers or 1, gpus=1 if gpus is None else gpus, trainer={"code": code})
-        ]
+        found: Sequence[JobFile] = [job_of_script(file, workers=workers, gpus=gpus, trainer={"code": code})]
         click.echo(f"{Path(file).name} is {kind_of_file(file)}", err=True)
     else:
-        for option, given in (("--workers", workers), ("--gpus", gpus)):
-            if given is not None:
-                raise CliError(f"{option} is for a Python file", f"write it into {file}")
+        options.refuse_of_python(file, besides={"file", "free", "form"})
         found = read_jobs(file)
         for job_file in found:
             refuse_shared_loop(job_file.spec, Path(file).parent)

@@ -27,14 +27,16 @@ from tfgpujob.local.translate import Here
 from tfgpujob.names import Role
 
 PLACE: Final = Heading.WITHOUT_A_CLUSTER, 10
+_NOT_AGAIN: Final = {"file", "command_line", "local", "resume", "fresh", "ui", "verbose"}
+_FOR_BOTH: Final = {*_NOT_AGAIN, "directory", "code"}
 
 
 @click.command()
-@click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
+@options.file
 @click.argument("command_line", metavar="[-- ARG…|COMMAND…]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--local", is_flag=True, help="On this machine, without a cluster.")
-@click.option("--workers", type=click.IntRange(min=1), help="Workers of a Python file's job. [default: 1]")
-@click.option("--gpus", type=click.IntRange(min=0), help="GPUs of each worker of a Python file's job. [default: 1]")
+@options.workers
+@options.gpus
 @options.requirements
 @click.option("--resume", is_flag=True, help="Continue the run in the folder, from its last checkpoint.")
 @click.option("--fresh", is_flag=True, help="Start from the beginning; the run in the folder is renamed, not deleted.")
@@ -47,8 +49,8 @@ def command(
     command_line: tuple[str, ...],
     *,
     local: bool,
-    workers: int | None,
-    gpus: int | None,
+    workers: int,
+    gpus: int,
     requirements: Path | None,
     resume: bool,
     fresh: bool,
@@ -68,13 +70,12 @@ def command(
         raise CliError("run is for this machine", "add --local")
     if resume and fresh:
         raise CliError("--resume and --fresh are given together", "keep one of them")
-    own = {"--workers": workers, "--gpus": gpus, "--requirements": requirements}
     is_python = file.endswith(".py")
     if is_python:
-        job_file = _job_of_script(Path(file), workers or 1, gpus, requirements, command_line, code=code)
+        given = _job_of_script(Path(file), workers, gpus, requirements, command_line, code=code)
     else:
-        job_file = _job_of_yaml(file, own)
-    given = job_file
+        options.refuse_of_python(file, besides=_FOR_BOTH)
+        given = read_job(file)
     job_file = on_one_machine(given)
     name = job_file.job["metadata"]["name"]
     spec = job_file.spec
@@ -102,7 +103,7 @@ def command(
         screen.say(f"{Path(file).name} is {kind_of_file(file)}")
     _introduce(screen, job_file, plan, here, preflight.ignored(given, stands_for_code))
     session_job = new_job(job_file.job, before)
-    again = _again(file, {**own, "--dir": directory, "--code": code}, command_line)
+    again = _again(file, options.given(besides=_NOT_AGAIN), command_line)
     try:
         return int(asyncio.run(_run(session_job, here, screen, again, ui=ui)))
     finally:
@@ -167,17 +168,10 @@ def _introduce(screen: Screen, file: JobFile, plan: Plan, here: Here, ignored: I
             screen.say(f"  {module}.py hides another module {module}: rename it if an import fails", "yellow")
 
 
-def _job_of_yaml(file: str, own: Mapping[str, object]) -> JobFile:
-    for flag, value in own.items():
-        if value is not None:
-            raise CliError(f"{flag} is for a Python file", f"write it into {file}")
-    return read_job(file)
-
-
 def _job_of_script(
     file: Path,
     workers: int,
-    gpus: int | None,
+    gpus: int,
     requirements: Path | None,
     args: Sequence[str],
     *,
@@ -187,10 +181,10 @@ def _job_of_script(
     trainer: dict[str, Any] = {} if requirements is None else {"requirements": options.required(requirements)}
     if args:
         trainer["args"] = list(args)
-    return job_of_script(str(file), code=code, workers=workers, gpus=1 if gpus is None else gpus, trainer=trainer)
+    return job_of_script(str(file), code=code, workers=workers, gpus=gpus, trainer=trainer)
 
 
 def _again(file: str, flags: Mapping[str, object], command_line: tuple[str, ...]) -> str:
     words = ["tfgpu", "run", file, "--local", "--resume"]
-    words += [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
+    words += [str(word) for flag, value in flags.items() for word in (flag, value)]
     return shlex.join([*words, *(("--", *command_line) if command_line else ())])

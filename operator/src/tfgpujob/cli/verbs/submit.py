@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import click
 import yaml
-from click.core import ParameterSource
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
@@ -35,13 +34,11 @@ _FOR_BOTH = {"file", "args", "replace", "dry_run", "context", "namespace"}
 
 
 @click.command()
-@click.argument("file", metavar="JOB.YAML|TRAIN.PY", type=click.Path(allow_dash=True))
+@options.file
 @click.argument("args", metavar="[-- ARG…]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--name", help="Name of a Python file's job. [default: the file's name]")
-@click.option(
-    "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Workers of a Python file's job."
-)
-@click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="GPUs of each worker.")
+@options.workers
+@options.gpus
 @click.option(
     "--strategy", type=click.Choice([str(s) for s in Strategy]), help="By default what workers and GPUs need."
 )
@@ -121,10 +118,7 @@ def _of_yaml(file: str) -> tuple[Sequence[Object], Sequence[Object]]:
     if context.params["args"]:
         fix = f"write a script's arguments into {file}, as spec.trainer.args"
         raise CliError(f"{context.params['args'][0]} after the file is for a Python file", fix)
-    for parameter in context.command.params:
-        given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
-        if given and parameter.name not in _FOR_BOTH:
-            raise CliError(f"{parameter.opts[0]} is for a Python file", f"write it into {file}")
+    options.refuse_of_python(file, besides=_FOR_BOTH)
     found = read_jobs(file, None, prepare=lambda job: pinned(job, lambda line: click.echo(line, err=True)))
     wanted = context.params["namespace"]
     for job_file in found:
@@ -157,7 +151,7 @@ def _of_python(
     requirements: Path | None,
 ) -> tuple[Sequence[Object], Sequence[Object]]:
     given = dict(_param(text) for text in params)
-    trainer = _fields(file, batch, epochs, params, args)
+    trainer = _fields(file, batch, epochs, args)
     if given:
         trainer["params"] = given
     for one in [] if code else sorted({*imported_beside(file)} - {sent.name for sent in extra}):
@@ -194,7 +188,7 @@ def _of_python(
     return (job,), (config_map,)
 
 
-def _fields(file: Path, batch: int | None, epochs: int, params: Sequence[str], args: Sequence[str]) -> dict[str, Any]:
+def _fields(file: Path, batch: int | None, epochs: int, args: Sequence[str]) -> dict[str, Any]:
     """Fields for how long and with what batches a module trains, or the arguments of a script.
 
     Raises CliError for options that the file sets itself, or does not use.
@@ -205,10 +199,8 @@ def _fields(file: Path, batch: int | None, epochs: int, params: Sequence[str], a
         if batch is None:
             raise CliError("the global batch size is not given", "add --batch, such as --batch 128")
         return {"globalBatchSize": batch, "epochs": epochs}
-    source = click.get_current_context().get_parameter_source("epochs")
-    said = {"--batch": batch is not None, "--epochs": source is ParameterSource.COMMANDLINE, "--param": bool(params)}
-    for flag, given in said.items():
-        if given:
+    for flag in ("--batch", "--epochs", "--param"):
+        if flag in options.given(besides=()):
             raise CliError(
                 f"{flag} is given, and {file} is a plain script",
                 "remove it: the script says it in fit(); arguments of its own stand after --",
