@@ -229,12 +229,12 @@ BUGS = (
     Mutant(
         "find no optimizers but the compiled one",
         "step/own_step.py",
-        "for optimizer in self._optimizers:",
-        "for optimizer in self._optimizers[:1]:",
+        "for optimizer in optimizers_of(model).values():",
+        "for optimizer in [*optimizers_of(model).values()][:1]:",
         r"self\.two = |self\.other = ",
         (
-            ("keras.optimizers.Optimizer.apply = unknown", "str(unknown)"),
-            ("del keras.optimizers.Optimizer.apply", "pass"),
+            ('mock.patch.object(keras.optimizers.Optimizer, "apply", unknown)', "contextlib.nullcontext(unknown)"),
+            ("import mock\n", "import mock\n\nimport contextlib\n"),
         ),
     ),
     Mutant(
@@ -261,7 +261,7 @@ BUGS = (
     Mutant(
         "take a sum over the rows for a mean",
         "step/loss_trial.py",
-        "if kinds == [_SUM] and name not in known]",
+        "if kinds == [SUM] and name not in known]",
         "if kinds == [] and name not in known]",
         r"ops\.sum\(ops\.square",
     ),

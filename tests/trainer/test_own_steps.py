@@ -11,7 +11,7 @@ from tests.trainer.reference import train_plainly
 
 from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError
 from tfgpujob_trainer.model.own_steps import leave_optimizers
-from tfgpujob_trainer.step import own_step
+from tfgpujob_trainer.step import own_trial
 from tfgpujob_trainer.train.exports import model_file
 
 ROWS = 45
@@ -100,6 +100,25 @@ class Counting(Distilled):
         self.of_script().assign(self.of_script() * 1.1)
         count = tf.cast(self.seen["steps"], tf.float64)
         return super().loss_of(x, y, found) * (count + self.teacher.rate + self.of_script())
+
+
+class Weighted(Placed):
+    """Whose loss has a weight that a callback changes, and whose test_step() returns a number of another name."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = tf.Variable(1.0, dtype=tf.float64, trainable=False)
+
+    def loss_of(self, x, y, found):
+        return super().loss_of(x, y, found) * self.weight
+
+    def test_step(self, data):
+        return {"gap": keras.ops.mean(keras.ops.abs(self(data[0]) - data[1]))}
+
+
+class Heavier(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.weight.assign(1.0 + epoch)
 
 
 class Summed(Distilled):
@@ -278,6 +297,14 @@ def test_its_values_are_those_that_it_returns():
     assert set(train(adversarial).last_epoch) == {"judged"}
 
 
+@pytest.mark.usefixtures("float64")
+def test_a_step_is_tried_again_after_an_evaluation_where_what_it_reads_has_changed():
+    how = {"validation": data(), "evaluate": {"everyEpochs": 1}, "callbacks": lambda: [Heavier()]}
+    alone, together = (train(lambda: distilled(Weighted), devices, **how) for devices in (1, 2))
+    for found, wanted in zip(weights_of(together), weights_of(alone), strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
+
+
 def test_what_cannot_be_shown_is_said():
     (note,) = notes(train(lambda: distilled(Noisy)))
     assert note.startswith("Noisy's own train_step: takes each replica's rows by themselves")
@@ -289,7 +316,7 @@ def test_a_metric_of_one_number_for_a_batch_is_said():
 
 
 def test_what_is_done_to_gradients_is_said_whatever_the_rows_of_the_trial_show(monkeypatch):
-    monkeypatch.setattr(own_step, "unlike", lambda *_: [])
+    monkeypatch.setattr(own_trial, "unlike", lambda *_: [])
     (note,) = notes(train(lambda: distilled(Signed)))
     assert note.startswith(
         "Signed's own train_step, with Sign of its gradients: takes each replica's rows by themselves"

@@ -15,11 +15,9 @@ import tensorflow as tf
 from tfgpujob_trainer.model.batch import Batch, unpack
 from tfgpujob_trainer.model.loss import LossParts, grouped, total_loss
 from tfgpujob_trainer.step.allreduce import AllReduce
-from tfgpujob_trainer.step.trial import Numbers, Seen, Trial, near, projected, unlike
+from tfgpujob_trainer.step.trial import MEAN, SUM, Numbers, Seen, Trial, follows, projected, unlike
 
 _GRADIENT = "gradient"
-_MEAN, _SUM = 0.5, 1.0
-"""Factor from the sum of the halves to the value of the whole."""
 
 
 class LossTrial(Trial):
@@ -47,9 +45,9 @@ class LossTrial(Trial):
         """Find out which numbers are sums over rows, and not means; returns log lines about those that were unknown."""
         known, dtype = self._loss.sums[self.training], self.precision(self._model.compute_dtype)
         for name, kinds in self._kinds.items():
-            fitting = [kind for kind in kinds if all(_follows(name, kind, seen, dtype) for seen in found)]
+            fitting = [kind for kind in kinds if all(follows(name, kind, seen, dtype) for seen in found)]
             self._kinds[name] = fitting
-        new = [name for name, kinds in self._kinds.items() if kinds == [_SUM] and name not in known]
+        new = [name for name, kinds in self._kinds.items() if kinds == [SUM] and name not in known]
         known.update(new)
         return [f"{name} is a sum over the rows: those of all replicas are added" for name in new if self.training]
 
@@ -58,10 +56,10 @@ class LossTrial(Trial):
         dtype = self.precision(self._model.compute_dtype)
         for seen in [] if self._said else found:
             names = [name for name in seen.whole if name != _GRADIENT]
-            factors = {name: (self._kinds.get(name, [_SUM]) or [_MEAN])[0] for name in names}
+            factors = {name: (self._kinds.get(name, [SUM]) or [MEAN])[0] for name in names}
             halves = {name: factor * (seen.halves[0][name] + seen.halves[1][name]) for name, factor in factors.items()}
             self._said = True
-            if not all(_follows(name, factor, seen, dtype) for name, factor in factors.items()):
+            if not all(follows(name, factor, seen, dtype) for name, factor in factors.items()):
                 of_whole, of_halves = self._value(seen.whole), self._value(halves)
                 return f"the loss of {self.rows} rows is {of_whole:.7g}, and {of_halves:.7g} in halves"
             for place in unlike(seen.whole[_GRADIENT], self._gradient(seen, factors), dtype):
@@ -79,7 +77,7 @@ class LossTrial(Trial):
             numbers = {part.name: part.value for part in parts if part.name is not None}
             sums = grouped([part for part in parts if part.name is None])
             total = total_loss([*((number, None) for number in numbers.values()), *sums.values()])
-        self._kinds = self._kinds or {name: [_MEAN, _SUM] for name in numbers}
+        self._kinds = self._kinds or {name: [MEAN, SUM] for name in numbers}
         targets = {**numbers, **{name: numerator for name, (numerator, _) in sums.items()}}
         found = {**targets, **{_count(name): count for name, (_, count) in sums.items() if count is not None}}
         if not self.training:
@@ -108,10 +106,6 @@ class LossTrial(Trial):
                 count = one.get(_count(of), 0.5) + other.get(_count(of), 0.5)
                 total = total + factors[of] * (one[name] + other[name]) / (count or 1.0)
         return total
-
-
-def _follows(name: str, factor: float, seen: Seen, dtype: str) -> bool:
-    return near(seen.whole[name], factor * (seen.halves[0][name] + seen.halves[1][name]), dtype)
 
 
 def _count(name: str) -> str:

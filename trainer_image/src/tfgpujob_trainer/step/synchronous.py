@@ -126,17 +126,13 @@ class SynchronousSteps:
         known += [v for optimizer in optimizers for v in optimizer.variables]
         return captured_variables(traced, [*known, self._all_reduce.counter])
 
-    def values(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
-        """Loss and metrics from their sums."""
+    def values(self, loss: LossSums, states: list[Any], *, training: bool = True) -> dict[str, Any]:  # noqa: ARG002
+        """Loss and metrics, of an evaluation too, from their sums."""
         return {"loss": mean_loss(loss), **results(self._model, states)}
 
     def add_loss(self, total: LossSums, step: LossSums, rows: int) -> LossSums:
         """`total` with the loss of one more step or batch."""
         return add_step(total, step, rows)
-
-    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
-        """The same of an evaluation."""
-        return self.values(loss, states)
 
     def look_at_lookups(self, rows: Any) -> None:
         """Find the lookups whose gradients are summed over replicas and micro-batches; call it before `train`."""

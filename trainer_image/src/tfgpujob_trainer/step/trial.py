@@ -31,6 +31,8 @@ from tfgpujob_trainer.step.allreduce import AllReduce
 
 ROWS = 8
 """Rows of a trial: two halves of four."""
+MEAN, SUM = 0.5, 1.0
+"""What the sum of the numbers of both halves is multiplied by to be that of the whole."""
 _EXACT = {"float64": 1e-9, "float32": 1e-4}
 _ROUNDED = 0.05
 """Relative rounding error of numbers of these types, and of others. Libraries compute 8 rows otherwise than 4, and many
@@ -233,6 +235,11 @@ def near(a: Any, b: Any, dtype: str) -> bool:
     """
     size = max(np.max(np.abs(a), initial=0.0), 1e-2)
     return bool(np.all(~np.isfinite(b) | (np.abs(np.asarray(a) - b) <= _EXACT.get(dtype, _ROUNDED) * size)))
+
+
+def follows(name: str, kind: float, seen: Seen, dtype: str) -> bool:
+    """True if a number of the whole is that of both halves, for a kind of numbers: `MEAN` or `SUM`."""
+    return near(seen.whole[name], kind * (seen.halves[0][name] + seen.halves[1][name]), dtype)
 
 
 def projected(gradients: Sequence[Any]) -> Any:

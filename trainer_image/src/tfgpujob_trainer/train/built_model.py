@@ -69,8 +69,8 @@ class SynchronizedSteps(Steps, Protocol):
     def try_again(self) -> list[str]:
         """Fit the steps to the values of now; what is new to say of them."""
 
-    def evaluated(self, loss: LossSums, states: list[Any]) -> dict[str, Any]:
-        """Loss and metrics of an evaluation from their sums."""
+    def values(self, loss: LossSums, states: list[Any], *, training: bool = True) -> dict[str, Any]:
+        """Loss and metrics of the training, or of an evaluation, from their sums."""
 
 
 S_co = TypeVar("S_co", bound=Steps, covariant=True)

@@ -57,10 +57,10 @@ class Evaluator:
                 result = self.steps.evaluate(batch.replicas, batch.edges)
                 loss, states = self.steps.add_loss(loss, result.loss, batch.rows), result.metrics
                 if hooks is not None:
-                    hooks.test_batch_end(index, self.steps.evaluated(loss, states))
+                    hooks.test_batch_end(index, self.steps.values(loss, states, training=False))
                 self.session.heartbeat.beat(phases.EVALUATING)
         finally:
             feed.close()
-        values = self.steps.evaluated(loss, states)
+        values = self.steps.values(loss, states, training=False)
         self.steps.metric_states.leave(states)
         return values

@@ -1,0 +1,250 @@
+"""How a model's own steps are to be shared by replicas, found by trials (step/trial.py) before they train.
+
+A number that a step returns, and what it gives an optimizer, may be a mean over rows, or a sum; a metric may count
+rows, or batches. What the log says of the steps follows from that, and from what they do to gradients (step/linear.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.support import require
+from tfgpujob_trainer.model.moving_statistics import batch_normalizations, moving_statistics
+from tfgpujob_trainer.model.optimizers import build_all, optimizers_of
+from tfgpujob_trainer.model.variables import PlainVariable, captured_variables, plain_variables
+from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
+from tfgpujob_trainer.step.layer_states import LayerStates
+from tfgpujob_trainer.step.linear import Gradients
+from tfgpujob_trainer.step.lookups import Lookup, Lookups, slices
+from tfgpujob_trainer.step.trial import MEAN, SUM, Numbers, Seen, State, Trial, follows, near, projected, unlike
+
+_LOOKUPS = "lookups"
+_CLIPS = ("clip_by_global_norm", "clip_by_norm")
+"""What TensorFlow calls the operations that clip."""
+
+
+class OwnTrials:
+    """The trials of one model's own steps under one strategy, and what they have found."""
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        all_reduce: AllReduce,
+        model: keras.Model,
+        call: Callable[[str, Any], tuple[dict[str, Any], set[str]]],
+        name: str,
+    ) -> None:
+        """`call` runs a step, by its name, on rows: what it returns, and which of that are no metric's result."""
+        self._strategy, self._all_reduce, self._model, self._call, self._name = strategy, all_reduce, model, call, name
+        self._metrics, self._optimizers = list(model.metrics_variables), list(optimizers_of(model).values())
+        self._shared = {id(v) for v in (*self._metrics, *moving_statistics(model))}
+        self.states, self.lookups = LayerStates(strategy, model), Lookups()
+        self._trials: dict[str, Trial] = {}
+        self._kinds: dict[tuple[str, str], list[float]] = {}
+        """What each number that a step returns, and each use of an optimizer, may be."""
+        self._means: dict[str, list[bool]] = {}
+        """Which states of metrics count each batch as one, whatever its rows, by step: a Mean of a loss, say."""
+        self._said: list[str] = []
+        self.captured: list[PlainVariable] = []
+        """What the training step reads or changes, and neither the model nor an optimizer holds."""
+        self._tried: dict[int, list[list[Any]]] | None = None
+        """While a trial is traced, the gradients of each use of an optimizer by each replica."""
+        self._graph: Any = None
+        """That of the traced step: a branch or a loop in it has another one."""
+        self._used_in_branch = False
+        self._gradients = Gradients()
+        self._variables: dict[int, tuple[keras.optimizers.Optimizer, list[Any]]] = {}
+        self._looked_up: list[Lookup] = []
+        self._returned: set[str] = set()
+        self._numbers: dict[str, set[str]] = {}
+        """What each step returns that is no metric's result."""
+
+    @property
+    def found(self) -> Any:
+        """What the graphs of the steps depend on; equal if they need not be traced again."""
+        return dict(self._kinds), dict(self._means), self.states.kinds
+
+    def is_sum(self, step: str, name: str) -> bool:
+        """Whether a number that a step returns is a sum over the rows, and no mean."""
+        return self._kinds.get((step, name)) == [SUM]
+
+    def gives_sums(self, use: int) -> bool:
+        """Whether an optimizer gets gradients that are sums over the rows, at this use of one in the training step."""
+        return self.is_sum("train_step", _use(use))
+
+    def means(self, step: str) -> list[bool]:
+        """Whether each state of a metric is the mean of the replicas' in a step, and no sum."""
+        return self._means.get(step, [False] * len(self._metrics))
+
+    def note(self, optimizer: keras.optimizers.Optimizer, gradients: list[Any], variables: list[Any]) -> bool:
+        """Whether a trial is traced; then the step's gradients are noted, and not to be applied."""
+        if self._tried is None:
+            return False
+        self._variables[id(optimizer)] = optimizer, variables
+        if tf.compat.v1.get_default_graph() is self._graph:
+            self._tried.setdefault(local_replica(self._strategy), []).append(gradients)
+        else:
+            self._used_in_branch = True
+        return True
+
+    def try_on(self, step: str, places: Sequence[Any]) -> list[str]:
+        """Try a step once; what is to be said of it. As `OwnSteps.try_on`."""
+        several, notes = self._strategy.num_replicas_in_sync > 1, []
+        if step in self._trials or (step == "test_step" and not several):
+            return []
+        self._tried = {}
+        try:
+            with self._gradients.noted():
+                computed = partial(self._computed, step)
+                trial = Trial(self._strategy, self._all_reduce, places, computed, alone=not several)
+        except Exception as error:
+            if several:
+                rows = len(tf.nest.flatten(places[0])[0])
+                how = "take their number from the data, as keras.ops.shape(x)[0] is"
+                error.add_note(f"{step} gets {rows} rows, or half of them, before it trains, and later a share: {how}")
+            raise
+        finally:
+            self._tried = None
+        self._trials[step] = trial
+        if step == "train_step":
+            for optimizer, variables in self._variables.values():
+                build_all(optimizer, variables)
+            self.captured = self._captured(trial)
+            states = self._assigned(trial)
+            held = (*self._model.trainable_variables, *self._model.metrics_variables, *states)
+            trial.watch({id(v.value) for v in (*held, *(v for o in self._optimizers for v in o.variables))})
+            notes = self._loss_without_metric()
+        return [*notes, *self._fit(step, first=True)] if several and trial.rows > 1 else notes
+
+    def has_changed(self) -> bool:
+        """Whether what the steps read, and that is no weight, has another value than when they were tried."""
+        return sum(trial.has_changed() for trial in self._trials.values()) > 0
+
+    def try_again(self) -> list[str]:
+        """Fit what was found to the values of now; what is new to say of the steps."""
+        several = self._strategy.num_replicas_in_sync > 1
+        return [note for step in self._trials for note in self._fit(step, first=False)] if several else []
+
+    def _computed(self, step: str, rows: Any) -> Numbers:
+        """What a step makes of rows in a replica: what it returns, and the gradients that it gives optimizers."""
+        replica = local_replica(self._strategy)
+        assert self._tried is not None
+        self._tried.pop(replica, None)
+        self._graph = tf.compat.v1.get_default_graph()
+        given, self._numbers[step] = self._call(step, rows)
+        self._returned = {*given}
+        if self._used_in_branch and self._strategy.num_replicas_in_sync > 1:
+            raise ConfigError(
+                f"the {step} of {type(self._model).__name__} uses an optimizer in a part of its graph, such as a "
+                "tf.cond or a tf.function, in which replicas can't sum gradients",
+                "use it outside, in each step; a larger batch has the gradients of several",
+            )
+        found = {name: tf.cast(value, tf.float64) for name, value in given.items()}
+        uses = self._tried.get(replica, [])
+        for use in uses:
+            self._gradients.used(use)
+        found |= {_use(i): projected([g for g in use if g is not None]) for i, use in enumerate(uses)}
+        self._looked_up, sizes = slices(uses, tf.nest.flatten(rows))
+        return {**found, _LOOKUPS: tf.stack(sizes)} if sizes else found
+
+    def _captured(self, trial: Trial) -> list[PlainVariable]:
+        holders = [self._model, *self._optimizers]
+        known = [*self._metrics, *plain_variables(self._model), *(v for one in holders for v in one.variables)]
+        return captured_variables(trial.variables, [*known, self._all_reduce.counter])
+
+    def _assigned(self, trial: Trial) -> list[Any]:
+        """What the step changes besides what optimizers do: also weights, such as those of a second network."""
+        layers = self._model._flatten_layers()  # noqa: SLF001
+        generators = [generator for layer in layers for generator in layer._seed_generators]  # noqa: SLF001
+        known = self._shared | {id(generator.state) for generator in generators}
+        held = [v for v in (*self._model.variables, *plain_variables(self._model)) if id(v) not in known]
+        numbers = [v for v in (*held, *self.captured) if tf.as_dtype(v.dtype) != tf.string]
+        return [v for v in numbers if id(v.value) in trial.changed]
+
+    def _loss_without_metric(self) -> list[str]:
+        """Where train_step() returns what Model.metrics are named, Keras' history has the results of these."""
+        if "loss" not in self._numbers["train_step"] or {*self._model.get_metrics_result()} != self._returned:
+            return []
+        return [f"the loss of {type(self._model).__name__}: no metric counts it, so plain Keras shows 0"]
+
+    def _fit(self, step: str, *, first: bool) -> list[str]:
+        """Run the trial of a step: what remains possible of all that it may be; what is new to say of it."""
+        trial, trains = self._trials[step], step == "train_step"
+        states = self._assigned(trial) if trains else []
+        found = trial([*states, *self._metrics], moves=first)
+        counts = zip(*(seen.states[len(states) :] for seen in found), strict=True)
+        odd: list[str] = []
+        self._means[step] = [self._is_mean(v, seen, odd) for v, seen in zip(self._metrics, counts, strict=True)]
+        whole = dict(found[0].whole)
+        sizes = whole.pop(_LOOKUPS, None)
+        if first and sizes is not None:
+            self.lookups.note(self._looked_up, sizes, found[0].halves[0][_LOOKUPS])
+        for name in whole:
+            known = self._kinds.get((step, name), [MEAN, SUM])
+            fitting = [kind for kind in known if all(self._is(kind, name, seen, trial) for seen in found)]
+            self._kinds[step, name] = fitting
+        if not trains:
+            return []
+        notes = self.states.take(states, found, trial.changed)
+        said = self._notes(trial, [self._kinds[step, name] for name in whole if name.startswith(_use(""))], odd)
+        notes += said if said != self._said else []
+        self._said = said
+        return notes
+
+    def _notes(self, trial: Trial, uses: Sequence[Sequence[float]], odd: Sequence[str]) -> list[str]:
+        """What to say of the training step, from what its uses of optimizers may be, and states of `odd` metrics."""
+        who = f"{type(self._model).__name__}'s own train_step"
+        changed_by = self._gradients.changed_by
+        clips = [clip for clip in _CLIPS if any(clip in name for name in changed_by)]
+        if clips:
+            fix = "give the optimizer global_clipnorm, clipnorm or clipvalue instead"
+            return [f"{who}: each replica clips the gradients of its own rows ({clips[0]}); {fix}"]
+        if not uses or trial.draws or batch_normalizations(self._model, synchronized=False):
+            return require("own train_step", self._name, who)
+        if not all(uses) and not changed_by:
+            return require("a loss that couples rows", self._name, f"{who} (its gradients are not those of its halves)")
+        if changed_by:
+            by = ", ".join(sorted({*changed_by.values()}))
+            return require("own train_step", self._name, f"{who}, with {by} of its gradients")
+        kinds = " and ".join(sorted({f"{'sums' if kind == [SUM] else 'means'} over the rows" for kind in uses}))
+        said = [f"{who}: its gradients are {kinds}, so those of the global batch are exact"]
+        odd = [*odd, *(name for name in sorted(self._numbers["train_step"]) if not self._kinds["train_step", name])]
+        if odd:
+            said += require("a metric of one number for a batch", self._name, f"{', '.join(odd)} of {who}")
+        return said
+
+    def _is(self, kind: float, name: str, seen: Seen, trial: Trial) -> bool:
+        """Whether a number, or the gradients of a use of an optimizer, are of a kind."""
+        dtype = trial.precision(self._model.compute_dtype)
+        if not name.startswith(_use("")):
+            return follows(name, kind, seen, dtype)
+        return not unlike(seen.whole[name], kind * (seen.halves[0][name] + seen.halves[1][name]), dtype)
+
+    def _is_mean(self, variable: Any, found: Sequence[State], odd: list[str]) -> bool:
+        """Whether one device's change of a metric's state is the mean of the replicas', and not their sum.
+
+        It is taken for one, and is added to `odd`, if it is neither. Raises ConfigError for a maximum or minimum.
+        """
+
+        def fits(of_both: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> bool:
+            changes = [(s.whole - s.start, of_both(*(half - s.start for half in s.halves))) for s in found]
+            return all(near(whole, of_halves, "float32") for whole, of_halves in changes)
+
+        if fits(np.add):
+            return False
+        if not fits(lambda one, other: (one + other) / 2):
+            if fits(np.maximum):
+                require("a metric that is no sum", self._name, f"metric state {variable.path!r}")
+            odd.append(variable.path)
+        return True
+
+
+def _use(number: Any) -> str:
+    return f"gradients {number}"
