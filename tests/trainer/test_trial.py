@@ -192,7 +192,13 @@ def test_what_couples_rows_is_said(make, rows, said):
     assert said in note
 
 
-def test_what_couples_rows_by_a_value_of_later_is_said_then(capfd):
+EVALUATED = {"validation": data(), "evaluate": {"everyEpochs": 1}}
+
+
+@pytest.mark.parametrize(
+    ("more", "times"), [({}, 1), ({**EVALUATED, "accumulate": 2, "allowCoupledLoss": True}, 2)], ids=["once", "allowed"]
+)
+def test_what_couples_rows_by_a_value_of_later_is_said_then(capfd, more, times):
     class Coupled(keras.layers.Layer):
         def build(self, shape):
             self.by = self.add_weight(shape=(), initializer="zeros", trainable=False, dtype="int32")
@@ -204,9 +210,9 @@ def test_what_couples_rows_by_a_value_of_later_is_said_then(capfd):
         def on_epoch_begin(self, epoch, logs=None):
             self.model.layers[2].by.assign(epoch)
 
-    found = run(lambda: net(Coupled()), callbacks=lambda: [Set()])
+    found = run(lambda: net(Coupled()), callbacks=lambda: [Set()], **more)
     assert not [note for note in found.built.steps.notes if "couples" in note]
-    assert capfd.readouterr().out.count("couples the rows of a batch") == 1
+    assert capfd.readouterr().out.count("couples the rows of a batch") == times
 
 
 def test_random_numbers_for_rows_are_no_coupling():

@@ -130,7 +130,7 @@ class OwnSteps:
         counted = zip(self._model.metrics_variables, states, strict=True)
         return any(np.any(state) for v, state in counted if id(v) in its)
 
-    def try_on(self, places: Sequence[Any], *, training: bool = True, allowed: bool = False) -> None:  # noqa: ARG002
+    def try_on(self, places: Sequence[Any], *, training: bool = True) -> None:
         """Find how replicas share what the step does, and say it; to be called before the first step.
 
         `places`: rows of several places of the data. Builds the optimizers. Raises ConfigError for what replicas cannot

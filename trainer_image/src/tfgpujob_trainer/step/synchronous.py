@@ -51,7 +51,8 @@ class SynchronousSteps:
     """Training and evaluation steps of one model under one strategy.
 
     `arrays` are some rows of the data; `rows` is what each replica gets of every training batch, if that is always the
-    same: TensorFlow is a little faster where it knows.
+    same: TensorFlow is a little faster where it knows. `allow_coupled_loss`: micro-batches may have a loss that couples
+    their rows.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class SynchronousSteps:
         jit: str | None = "none",
         half: bool = False,
         class_weights: Mapping[str, float] | None = None,
+        allow_coupled_loss: bool = False,
     ) -> None:
         self._strategy, self._model, self._takeover = strategy, model, takeover
         self._weigh = weigher(class_weights or {})
@@ -108,7 +110,7 @@ class SynchronousSteps:
         begin()
         self._trials: dict[bool, LossTrial] = {}
         """The trials of the training and of an evaluation, if these were made."""
-        self._allowed = False
+        self._allow_coupled_loss = allow_coupled_loss
 
     @property
     def draws(self) -> bool:
@@ -146,13 +148,13 @@ class SynchronousSteps:
         with self._loss.unmeasured(), state_kept(self._model):
             self._lookups.learn(self._strategy, gradients, rows)
 
-    def try_on(self, places: Sequence[Any], *, training: bool = True, allowed: bool = False) -> None:
+    def try_on(self, places: Sequence[Any], *, training: bool = True) -> None:
         """Find how replicas share the loss, and what layers change by themselves; to be called before the first step.
 
-        `places`: rows of several places of the data. Raises ConfigError for what replicas cannot share, and if a loss
-        that couples rows is to be accumulated and that is not `allowed`.
+        `places`: rows of several places of the data. Raises ConfigError for what replicas cannot share, and for a loss
+        that couples rows and is to be accumulated, unless that is allowed.
         """
-        several, self._allowed = self._strategy.num_replicas_in_sync > 1, allowed
+        several = self._strategy.num_replicas_in_sync > 1
         if training in self._trials or not (several or self._takeover.accumulate > 1):
             return
         with self._loss.unmeasured():
@@ -202,7 +204,7 @@ class SynchronousSteps:
         kept = ", ".join(self._states.unlike)
         coupled += f"; layers use what they have just changed: {kept}" if kept else ""
         if trial.training and (count := self._takeover.accumulate) > 1:
-            if not self._allowed:
+            if not self._allow_coupled_loss:
                 raise ConfigError(
                     f"trainer.accumulate is {count}, and the loss couples the rows of a batch: {coupled}",
                     "set accumulate to 1, or allowCoupledLoss: true if a micro-batch is a batch to this loss",

@@ -60,7 +60,7 @@ class SynchronizedSteps(Steps, Protocol):
     def evaluate(self, batches: Any, edges: Any) -> StepResult:
         """One batch of an evaluation; `edges` as in `train`."""
 
-    def try_on(self, places: Sequence[Any], *, training: bool = True, allowed: bool = False) -> None:
+    def try_on(self, places: Sequence[Any], *, training: bool = True) -> None:
         """Find how replicas share the steps, or evaluations, from rows of several places of the data."""
 
     def has_changed(self) -> bool:

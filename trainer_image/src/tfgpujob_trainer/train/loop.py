@@ -70,12 +70,13 @@ class SynchronousTrainer:
             jit=self._settings.jit,
             half=self._settings.all_reduce == "float16",
             class_weights=self._settings.class_weights,
+            allow_coupled_loss=bool(self._settings.allow_coupled_loss),
         )
         self._session.heartbeat.run_status.waits_for_peers = steps.waits_for_peers
         rows = data.head(ROWS)
         steps.look_at_lookups(rows)
         steps.notes += steps.check_metrics(rows)
-        steps.try_on(data.places(ROWS), allowed=bool(self._settings.allow_coupled_loss))
+        steps.try_on(data.places(ROWS))
         return steps
 
     def _own_steps(self, model: keras.Model, data: Source, schedule: Schedule) -> OwnSteps:
