@@ -13,6 +13,7 @@ from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.supervise import launcher
 from tfgpujob_trainer.supervise.commands import Drain, End, GiveUp, Leave, Start
 from tfgpujob_trainer.supervise.leader import Leader
+from tfgpujob_trainer.supervise.member import Member
 
 
 def outcome(code):
@@ -134,7 +135,7 @@ def test_a_loop_ends_with_what_ended_it(capsys):
     assert "not started again in place: a second failure without a step in between" in capsys.readouterr().out
 
 
-class Told:
+class Told(Member):
     """A member that gets one command after the other."""
 
     speaks = True
@@ -154,9 +155,6 @@ class Told:
 
     def gang(self):
         return {"round": 0, "workers": 2, "wanted": 2, "here": 2}
-
-    def restarts(self):
-        return None
 
 
 def test_a_drain_is_no_end_and_the_next_round_has_another_number(capsys):

@@ -32,6 +32,7 @@ from tfgpujob_trainer.supervise.commands import (
     Start,
     Stop,
 )
+from tfgpujob_trainer.supervise.member import Member
 
 _CONNECT_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5
@@ -43,7 +44,7 @@ _ALONE_SECONDS = 15.0
 begins without this member after SILENT_SECONDS at the earliest (supervise/rounds.py)."""
 
 
-class Follower:
+class Follower(Member):
     """`naming` is the leader's. A member that `joins` is not in the gang yet, and connects once it is `ready`.
 
     `restart` is how often its pod was replaced; with it the member looks for the next leader when it has lost one.
@@ -109,15 +110,6 @@ class Follower:
         with self._lock:
             self._round = max(self._round, round_)
             return self._told.in_round(round_)
-
-    def resize(self, workers: int) -> None:
-        """Only the leader can be asked to resize."""
-
-    def gang(self) -> None:
-        """Only the leader reports it."""
-
-    def restarts(self) -> None:
-        """Only the leader counts them."""
 
     def _listen(self) -> None:
         self._ready()

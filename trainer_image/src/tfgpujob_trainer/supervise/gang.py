@@ -9,61 +9,17 @@ pods have.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from tfgpujob_contract.pod import MAX_REPLICAS
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.contract.environment import Environment, Recovery
 from tfgpujob_trainer.contract.resize import addresses
 from tfgpujob_trainer.reporting.log import say
-from tfgpujob_trainer.supervise.commands import Command, End, GiveUp, Naming
+from tfgpujob_trainer.supervise.commands import Naming
 from tfgpujob_trainer.supervise.follower import Follower
 from tfgpujob_trainer.supervise.leader import Leader
+from tfgpujob_trainer.supervise.member import Member
 from tfgpujob_trainer.supervise.server_leader import ServerLeader
-
-
-class Member(Protocol):
-    """What the launcher of one pod uses."""
-
-    speaks: bool
-    """Whether there are rounds."""
-
-    def ended(self, round_: int, end: End) -> None:
-        """Report that the processes of this pod have ended."""
-
-    def command(self, round_: int) -> Command | None:
-        """The last command that applies to processes of this round."""
-
-    def resize(self, workers: int) -> None:
-        """Another number of workers was requested, by a client with the token."""
-
-    def gang(self) -> dict[str, Any] | None:
-        """What the leader reports of a gang whose number of workers can change."""
-
-    def restarts(self) -> int | None:
-        """The number of restarts in place so far, if they may happen while this pod's processes run."""
-
-
-class Alone:
-    """Without rounds: when the processes end, the pod ends."""
-
-    speaks = False
-
-    def ended(self, round_: int, end: End) -> None:
-        """No other member needs it."""
-
-    def command(self, round_: int) -> Command | None:  # noqa: ARG002
-        """Never another round."""
-        return GiveUp("off")
-
-    def resize(self, workers: int) -> None:
-        """Not possible."""
-
-    def gang(self) -> None:
-        """Not a gang."""
-
-    def restarts(self) -> None:
-        """Never any."""
 
 
 def member(
@@ -79,7 +35,7 @@ def member(
     """
     recovery = env.recovery
     if recovery is None:
-        return Alone()
+        return Member()
     if env.is_asynchronous and recovery.leader is not None:
         return _of_servers(env, recovery, recovery.leader)
     if recovery.leader is None or (len(env.peers) <= processes and not recovery.resizable):
@@ -138,6 +94,6 @@ def _host(env: Environment) -> str:
     return "" if env.in_pod else "127.0.0.1"
 
 
-def _cannot_listen(port: int, error: OSError) -> Alone:
+def _cannot_listen(port: int, error: OSError) -> Member:
     say(f"no restarts in place: port {port}: {error.strerror}")
-    return Alone()
+    return Member()

@@ -18,7 +18,7 @@ from tfgpujob_trainer.contract.exits import Outcome
 from tfgpujob_trainer.contract.text import counted, ordinal
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise.commands import FIRST_RETRIED, Drain, End, GiveUp, Leave, Start, Stop
-from tfgpujob_trainer.supervise.gang import Alone, Member
+from tfgpujob_trainer.supervise.member import Member
 from tfgpujob_trainer.supervise.supervisor import Supervisor
 
 _POLL_SECONDS = 0.1
@@ -71,7 +71,7 @@ def run(
     `memory` has the in-memory checkpoints of the first process, and `leave` writes those of the last round; a member
     that joins has no round 0. Returns the end of the pod, and the last lines of the process that explains it.
     """
-    launcher = _Launcher(member or Alone(), memory, leave, _NONE_YET if joins else Start(0))
+    launcher = _Launcher(member or Member(), memory, leave, _NONE_YET if joins else Start(0))
     goes_on = not joins or launcher.next_round()
     while goes_on:
         launcher.run(start(launcher.current))

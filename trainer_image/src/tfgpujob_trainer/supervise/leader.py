@@ -19,10 +19,11 @@ from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import messages, transfer
 from tfgpujob_trainer.supervise.commands import Command, End, MemberState, Naming, Send, Start, Stop
 from tfgpujob_trainer.supervise.listener import Listener
+from tfgpujob_trainer.supervise.member import Member
 from tfgpujob_trainer.supervise.rounds import Rounds
 
 
-class Leader(Listener):
+class Leader(Listener, Member):
     """Listens only if there are, or may be, other members."""
 
     speaks = True
@@ -94,9 +95,6 @@ class Leader(Listener):
                 "here": rounds.here,
                 "without": list(rounds.without),
             }
-
-    def restarts(self) -> None:
-        """The number of rounds that followed a failure, which each pod knows."""
 
     def _ended(self, member: str, round_: int, end: End) -> None:
         with self._lock:

@@ -15,10 +15,11 @@ from typing import IO, Any
 from tfgpujob_trainer.supervise import messages
 from tfgpujob_trainer.supervise.commands import Command, End, MemberState
 from tfgpujob_trainer.supervise.listener import Listener
+from tfgpujob_trainer.supervise.member import Member
 from tfgpujob_trainer.supervise.server_rounds import Commands, ServerRounds
 
 
-class ServerLeader(Listener):
+class ServerLeader(Listener, Member):
     """It requests no in-memory checkpoints from others: only the chief has any."""
 
     speaks = True
@@ -53,12 +54,6 @@ class ServerLeader(Listener):
         with self._lock:
             self._tell(self._rounds.waited(time.monotonic()))
             return self._told.in_round(round_)
-
-    def resize(self, workers: int) -> None:
-        """Not possible."""
-
-    def gang(self) -> None:
-        """None: the gang can't be resized."""
 
     def restarts(self) -> int:
         """Restarts of all pods."""
