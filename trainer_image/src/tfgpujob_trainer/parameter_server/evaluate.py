@@ -17,7 +17,7 @@ from tfgpujob_trainer.parameter_server.rows import ROWS, TEST, TRAIN, VALIDATION
 from tfgpujob_trainer.parameter_server.step import ServerSteps
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.train.built_model import Built
-from tfgpujob_trainer.train.evaluation import BatchHooks
+from tfgpujob_trainer.train.callbacks import BatchHooks
 
 
 class ServerEvaluator:

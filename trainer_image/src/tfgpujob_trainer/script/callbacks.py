@@ -26,6 +26,7 @@ from tfgpujob_trainer.model.variables import holds_only_variables, local_value, 
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script import outside
 from tfgpujob_trainer.train import csv_logs
+from tfgpujob_trainer.train.callbacks import BatchHooks, Hooks
 
 _LEFT_OUT = {
     "BackupAndRestore": "the trainer saves and resumes by itself",
@@ -111,7 +112,7 @@ class _GeneratorState(dict[str, Any]):
     """State of one of NumPy's random generators."""
 
 
-class CallCallbacks:
+class CallCallbacks(BatchHooks):
     """The callbacks of one evaluate() or predict()."""
 
     def __init__(
@@ -145,7 +146,7 @@ class CallCallbacks:
         self._list.on_test_batch_end(index, self.logs(values))
 
 
-class ScriptCallbacks(CallCallbacks):
+class ScriptCallbacks(CallCallbacks, Hooks):
     """Keras' own callback list under the trainer's loop; `model.stop_training` counts after a batch, and an epoch."""
 
     def __init__(

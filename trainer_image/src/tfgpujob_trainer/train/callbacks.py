@@ -6,8 +6,9 @@ batch. They must not change the training, which would then change on one worker 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 
@@ -41,27 +42,36 @@ _INSTEAD = {
 }
 
 
-class Hooks(Protocol):
+class BatchHooks:
+    """The callbacks of an evaluation, as it uses them."""
+
+    per_test_batch = False
+    """Whether `test_batch_begin` and `test_batch_end` are called: reading each batch's numbers takes time."""
+
+    def test_batch_begin(self, index: int) -> None:
+        """Before each batch of an evaluation."""
+
+    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
+        """After each batch, with loss and metrics since the evaluation began."""
+
+
+class Hooks(BatchHooks, ABC):
     """The callbacks of a run, as the training uses them."""
 
-    per_batch: bool
-    """Whether `batch_begin` and `batch_end` are called: reading each batch's numbers takes time."""
-    per_test_batch: bool
-    """Whether `test_batch_begin` and `test_batch_end` are called."""
+    per_batch = False
+    """Whether `batch_begin` and `batch_end` are called."""
+    variables: Sequence[Any] = ()
+    """Those that the callbacks hold and the model doesn't, for checkpoints."""
+    stops = False
+    """True if training ends with the epoch that has just ended; the same on every worker."""
 
-    @property
-    def variables(self) -> Sequence[Any]:
-        """Those that the callbacks hold and the model doesn't, for checkpoints."""
-
-    @property
-    def stops(self) -> bool:
-        """True if training ends with the epoch that has just ended; the same on every worker."""
-
+    @abstractmethod
     def __call__(self, hook: str, *arguments: Any) -> None:
-        """Run a hook of all callbacks."""
+        """Run a hook of all callbacks. Their exceptions pass through."""
 
-    def validates(self, epoch: int) -> bool:
+    def validates(self, epoch: int) -> bool:  # noqa: ARG002
         """Whether the `validation` split may be evaluated after this number of epochs."""
+        return True
 
     def batch_begin(self, index: int) -> None:
         """Before each batch of an epoch."""
@@ -71,18 +81,15 @@ class Hooks(Protocol):
 
     def ends_epoch(self) -> bool:
         """Whether the epoch, and with it the training, ends with the last batch; the same on every worker."""
+        return False
 
-    def test_batch_begin(self, index: int) -> None:
-        """Before each batch of an evaluation."""
-
-    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
-        """After each batch, with loss and metrics since the evaluation began."""
-
+    @abstractmethod
     def state(self) -> dict[str, Any]:
         """Their state for a checkpoint, in JSON values."""
 
+    @abstractmethod
     def resumed(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint's state."""
+        """Continue from a checkpoint's state when training begins."""
 
 
 def check(callbacks: Any) -> list[keras.callbacks.Callback]:
@@ -113,11 +120,8 @@ def chiefs(make: Callable[[], Any], *, is_chief: bool, model: keras.Model, param
     return Callbacks(check(make()) if is_chief else [], model, params)
 
 
-class Callbacks:
+class Callbacks(Hooks):
     """Calls the hooks; on every worker but the chief there are no callbacks."""
-
-    per_batch = per_test_batch = stops = False
-    variables = ()
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback], model: keras.Model, params: Mapping[str, Any]):
         self._callbacks, self._model = callbacks, model
@@ -138,26 +142,6 @@ class Callbacks:
                 if self._model.stop_training:
                     fix = "set trainer.best with a patience"
                     raise ConfigError(f"callbacks(): {type(callback).__name__} set model.stop_training", fix)
-
-    def validates(self, epoch: int) -> bool:  # noqa: ARG002 (as Hooks)
-        """Always: spec.trainer says when."""
-        return True
-
-    def batch_begin(self, index: int) -> None:
-        """Nothing: they are called at each progress line."""
-
-    def batch_end(self, index: int, values: Mapping[str, Any]) -> None:
-        """Nothing."""
-
-    def ends_epoch(self) -> bool:
-        """Never."""
-        return False
-
-    def test_batch_begin(self, index: int) -> None:
-        """Nothing."""
-
-    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
-        """Nothing."""
 
     def state(self) -> dict[str, Any]:
         """The rows that CSVLogger has written. Nothing else, because they only observe."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from tfgpujob_contract import phases
 from tfgpujob_trainer.data.feed import Feed
@@ -14,19 +13,8 @@ from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.step.trial import ROWS
 from tfgpujob_trainer.train.built_model import SynchronizedSteps
+from tfgpujob_trainer.train.callbacks import BatchHooks
 from tfgpujob_trainer.train.session import Session
-
-
-class BatchHooks(Protocol):
-    """Called for each batch of an evaluation; see `Hooks`."""
-
-    per_test_batch: bool
-
-    def test_batch_begin(self, index: int) -> None:
-        """Before each batch."""
-
-    def test_batch_end(self, index: int, values: Mapping[str, Any]) -> None:
-        """After each batch."""
 
 
 @dataclass(frozen=True, slots=True)
