@@ -8,12 +8,14 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
+from tests.trainer.round_operator import Operator
+from tests.trainer.round_pods import KILLED, NAMING, NOTICES_SECONDS, PEER, RAISED, Chances, Pod, members_of, without
+from tests.trainer.round_training import Training
+
 from tfgpujob_trainer.supervise import transfer
 from tfgpujob_trainer.supervise.commands import (
     Brought,
@@ -23,7 +25,6 @@ from tfgpujob_trainer.supervise.commands import (
     GiveUp,
     Leave,
     MemberState,
-    Naming,
     Send,
     Start,
     Stop,
@@ -31,61 +32,14 @@ from tfgpujob_trainer.supervise.commands import (
 from tfgpujob_trainer.supervise.leader import Leader
 from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, SILENT_SECONDS, Rounds
 
-NOTICES_SECONDS = 10.0
-"""After the leader, a member that is cut off notices it too."""
-KILLED, PEER, RAISED, STOPPED = 137, 160, 1, 143
-NAMING = Naming()
-
-
-class KilledError(Exception):
-    """In the middle of a copy."""
-
-
-State = bytes
-"""State of a training run: for each step, which round it was done in, of all that have begun."""
-
-
-@dataclass(eq=False)
-class Pod:
-    """A member's, or one that is to become a member's."""
-
-    name: str
-    told: MemberState
-    round: int
-    """Round of its processes, whether they run or have ended."""
-    runs: bool
-    memory: MemoryFile = field(default_factory=MemoryFile.create)
-    state: State = b""
-    drains: bool = False
-    """Its processes were told to stop after a step."""
-    hangs: bool = False
-    told_to_stop: bool = False
-    """It is deleted: once its processes have stopped, it is gone."""
-    unheard: float | None = None
-    """Its connection is lost; when the leader detected that. It runs until it detects it too, or is deleted."""
-    since: int | None = None
-    """The step that its round has started from, if that was in memory."""
-    alone: bool = False
-    """Its leader is gone: it ends its processes, and looks for the next one."""
-    starts: bool = False
-    """Its processes of round 0 are still to begin."""
-    restart: int = 0
-    """How often a pod of its name was replaced before."""
-    obeyed: int = 0
-    """How often the leader's pod was replaced whose round it was in last."""
-    strange: bool = False
-    """No leader has heard of it yet, and its processes have met no others."""
-
 
 @dataclass
 class Gang:
-    """Pods that do as they are told, on a network that delays, at a random moment each; and an operator that resizes.
-
-    They train in step, copy their state to memory, and the first of them saves it too.
-    """
+    """Pods that do as they are told, on a network that delays, at a random moment each."""
 
     rounds: Rounds
     chance: random.Random
+    chances: Chances
     pods: dict[str, Pod]
     now: float = 0.0
     connected: dict[str, Pod] = field(default_factory=dict)
@@ -97,66 +51,34 @@ class Gang:
     outbox: list[tuple[Pod, str, int, End | Brought | None]] = field(default_factory=list)
     sent: list[tuple[Send, bytes]] = field(default_factory=list)
     """Under way to the leader."""
-    saved: State = b""
-    copied: dict[str, State] = field(default_factory=dict)
-    """The last whole copy of each member in this round."""
-    known: set[State] = field(default_factory=lambda: {b""})
-    left_behind: dict[State, list[Pod]] = field(default_factory=dict)
-    """With the members of the round that has left it behind: without these, a leader can't know."""
-    just_left: set[State] = field(default_factory=set)
-    """Those among them that a round has left behind that has done no step."""
-    left_in: int = 0
-    """That round."""
     asked_at: float | None = None
     """Since when a copy is awaited."""
-    unsent: bool = False
-    """Whether one did not come in this round."""
-    last: Start = field(default_factory=lambda: Start(0))
-    stop_at: int | None = None
-    """The step after which all stop, as they agree in its all-reduce."""
+    last: Start = field(kw_only=True)
     disturbed: bool = False
     """Whether any process of this round has ended other than by a drain, as the leader knows it."""
     bereft: bool = False
     """Whether the leader knows of a member of this round that its pod is gone, and may be replaced."""
-    replaced: int = 0
-    """Rounds that began with another pod in the place of a lost one."""
-    reduced: int = 0
-    """Rounds that began without a pod that had left."""
-    taken: int = 0
-    """Rounds in which a spare took the place of another."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Rounds in which lost pods were `replaced`, that began without some (`reduced`), or with a spare (`taken`), and
+    leaders that have replaced another (`led`)."""
     departed: set[str] = field(default_factory=set)
     """Members whose pods have told the leader that they stop, and in whose place none has come yet."""
     missed: dict[str, float] = field(default_factory=dict)
     """Since when the leader does not hear members of this round, in whose place none has come."""
-    full: bool = False
-    """No new pod finds a node while failures are possible, and pods that are cut off are not deleted."""
     over: bool = False
     bereaved_at: float = 0.0
     """When the leader's pod was lost."""
     begun: int = 0
     """Rounds so far, of all leaders."""
-    led: int = 0
-    """Leaders that have replaced another."""
-    trouble: float = 1.0
-    """How often something fails."""
-    resized: float = 0.2
-    """How often another number of workers is requested."""
-    drained: float = 0.1
-    """How often a member's node is drained."""
-    shared: bool = True
-    """Whether what the leader saves outlives its pod."""
-    away: float | None = None
-    """How often a leader is lost that leads some without others, which come back later. Meanwhile copies are rare."""
-    mortal: bool = False
-    """Whether the leader's pod may be lost."""
     calm: bool = False
     """No more failures and requests."""
-    made: Counter[str] = field(default_factory=Counter)
-    """Pods in the place of others, by name."""
     known_to: dict[str, int] = field(default_factory=dict)
-    """What the leader knows of these."""
-    asked: int = 0
-    """The number of workers that was requested last; 0: none."""
+    """How often the leader knows the pods of each name to be replaced."""
+
+    def __post_init__(self) -> None:
+        self.training, self.operator = Training(self), Operator(self)
+        self.every = list(self.pods.values())
+        """All pods, those that are gone too."""
 
     @property
     def leader(self) -> Pod:
@@ -186,7 +108,7 @@ class Gang:
         if isinstance(command, Drain):
             assert not self.rounds.spares, "stopped for a spare"
             awaited = set(NAMING.of(self.rounds.wanted)) - self.departed
-            come_back = {NAMING.worker(index) for index in self.last.without} & self.available
+            come_back = without(self.last) & self.available
             assert come_back or awaited <= self.available, "stopped for a worker that has not come"
         if isinstance(command, Start):
             self.check_start(command)
@@ -196,19 +118,20 @@ class Gang:
     def check_start(self, start: Start) -> None:
         assert not self.running, "two rounds at once"
         if start.workers is not None:
-            before, members = _members(self.last), _members(start)
+            before, members = members_of(self.last), members_of(start)
             assert members <= self.available - self.departed, "a round of a worker that has not come"
             assert not start.without or len(members) >= (self.rounds.least or 99), "too few workers train on"
             assert not self.rounds.spares or len(members) == self.rounds.least, "a round of spares too"
             self.available &= members | (set(self.connected) - before)
-            self.copied = {name: copy for name, copy in self.copied.items() if name in members}
-            self.reduced += bool(start.without)
-            self.departed |= {NAMING.worker(index) for index in start.without} - self.available
+            for name in self.training.copied.keys() - members:
+                del self.training.copied[name]
+            self.counts["reduced"] += bool(start.without)
+            self.departed |= without(start) - self.available
             costs = start.restarts > self.last.restarts
             failed = self.disturbed and not self.bereft
             assert costs == failed, "a resize costs a restart, or a restart costs nothing"
-            self.replaced += self.bereft
-            self.taken += self.rounds.spares > 0 and members != before
+            self.counts["replaced"] += self.bereft
+            self.counts["taken"] += self.rounds.spares > 0 and members != before
         self.last, self.disturbed, self.bereft = start, False, False
         self.begun += 1
         self.missed.clear()
@@ -239,16 +162,16 @@ class Gang:
                 self.lose(pod)
             case Start(round_, step, workers) as start if round_ > pod.round and not pod.runs and not self.over:
                 assert all(other.round == round_ for other in self.running), "two rounds at once"
-                assert workers is None or pod.name in _members(start), "a worker too many"
+                assert workers is None or pod.name in members_of(start), "a worker too many"
                 pod.memory.keep(step)
                 pod.round, pod.runs, pod.since = round_, True, step
                 if pod.name == self.rounds.leader:
-                    self.restore()
+                    self.training.restore()
 
     def lose(self, pod: Pod) -> None:
         """The pod is gone, and its connection with it."""
         pod.runs = False
-        self.copied.pop(pod.name, None)
+        self.training.copied.pop(pod.name, None)
         del self.pods[pod.name]
         if pod.name == self.rounds.leader:
             self.bereave()
@@ -260,25 +183,21 @@ class Gang:
         self.bereaved_at, self.asked_at = self.now, None
         # No member knows it now.
         self.bereft, self.departed = True, set()
-        others = [pod for pod in self.pods.values() if pod.unheard is None and not pod.alone and not pod.strange]
+        others = [pod for pod in self.pods.values() if pod.speaks]
         unsent = [pod for pod in others if self.chance.randrange(2)]
         self.inbox = [told for told in self.inbox if told[0] in others and told[0] not in unsent]
         told = [command for _, command in self.inbox] + [pod.told.in_round(pod.round) for pod in others]
-        rounds = {pod.round for pod in others} | {command.round for command in told if isinstance(command, Start)}
-        if self.left_in not in rounds:
-            # No pod that knew of that round is left.
-            self.left_behind = {one: pods for one, pods in self.left_behind.items() if one not in self.just_left}
+        starts = {command.round for command in told if isinstance(command, Start)}
+        self.training.forget({pod.round for pod in others} | starts)
         self.inbox += [(pod, None) for pod in others]
         self.connected, self.available, self.outbox, self.sent = {}, set(), [], []
         for pod in self.pods.values():
             pod.unheard = None if pod.unheard is None else min(pod.unheard, self.now - 0.1)
-        if not self.shared:
-            self.saved = b""
 
     def heal(self, pod: Pod) -> None:
         """Once it has noticed that it is cut off, and has ended its processes, it may be heard again."""
         since = self.now if pod.unheard is None or pod.runs else pod.unheard
-        noticed = self.now - since > NOTICES_SECONDS and (self.away is None or self.bereaved_at > since)
+        noticed = self.now - since > NOTICES_SECONDS and (self.chances.away is None or self.bereaved_at > since)
         if noticed and self.rounds.naming is not None and not pod.told_to_stop and self.chance.randrange(2):
             self.inbox = [told for told in self.inbox if told[0] is not pod]
             pod.hangs = pod.drains = False
@@ -316,16 +235,10 @@ class Gang:
         )
         return Leader.knows(leader, pod.name, {"joins": True, "restart": pod.restart, "leader": pod.obeyed})
 
-    def create(self, name: str, told: MemberState) -> Pod:
-        """A pod in the place of another, or beside the others; if there was one of its name, that is known no more."""
-        self.made[name] += 1
-        self.pods[name] = pod = Pod(name, told, -1, runs=False, restart=self.made[name])
-        return pod
-
     def succeed(self, name: str) -> None:
         """A pod is created in the place of the leader's."""
-        self.led += 1
-        pod = self.create(name, MemberState(name, NAMING))
+        self.counts["led"] += 1
+        pod = self.operator.create(name)
         self.known_to = {}
         before = self.rounds
         # As the operator knows it: the end of a resize may be unknown to it.
@@ -340,82 +253,11 @@ class Gang:
     def cut_off(self, pod: Pod) -> None:
         """The pod can't be heard any more. What it has is lost, though it may run for a while."""
         pod.unheard = math.inf
-        self.copied.pop(pod.name, None)
+        self.training.copied.pop(pod.name, None)
         self.outbox.append((pod, "left", 0, None))
 
-    def restore(self) -> None:
-        """What the leader's training process does, and all others with it."""
-        copy = self.leader.memory.newest()
-        state = b"" if copy is None else self.leader.memory.read(copy, 0, copy.size)
-        state = max(state, self.saved, key=len)
-        assert state in self.known, "a state that nobody had"
-        assert not {*self.left_behind.get(state, ())} & {*self.connected.values()}, "a state that was left behind"
-        held = [len(copied) for name, copied in self.copied.items() if name in self.rounds.members]
-        assert self.unsent or len(state) >= max(held, default=0), "a step that somebody holds is done again"
-        self.just_left = {one for one in self.known if not state.startswith(one)} - self.left_behind.keys()
-        self.left_behind |= dict.fromkeys(self.just_left, self.members)
-        self.left_in = self.rounds.round
-        for pod in self.members:
-            pod.state = state
-        self.copied.clear()
-        self.stop_at, self.unsent = None, False
-
-    def train(self) -> None:
-        """A step of a member that is not ahead of another; a copy of it, or a part of one; a checkpoint."""
-        round_, members = self.rounds.round, self.members
-        candidates = [pod for pod in members if pod.runs and not pod.hangs]
-        if not candidates or len(members) < len(self.rounds.members) or any(pod.round != round_ for pod in members):
-            return
-        if any(pod.strange for pod in members):
-            return
-        pod = self.chance.choice(candidates)
-        if self.stop_at is not None and len(pod.state) == self.stop_at:
-            self.stop(pod)
-            return
-        if any(len(other.state) < len(pod.state) for other in members):
-            return
-        following = next((other.state for other in members if len(other.state) > len(pod.state)), None)
-        if following is None and self.stop_at is None and any(other.drains for other in members):
-            self.stop_at = len(pod.state) + 1
-        pod.state = state = following or pod.state + bytes([self.begun % 256])
-        self.known.add(state)
-        self.just_left = set()
-        match self.chance.randrange(8):
-            case 0 if self.fails():
-                with contextlib.suppress(KilledError):
-                    pod.memory.write(len(state), self.torn(state))
-                self.end(pod, KILLED)
-            case 1 | 2 | 3 | 4 | 5 if self.away is None or not self.rounds.without or self.chance.randrange(8) == 0:
-                pod.memory.write(len(state), [state])
-                self.copied[pod.name] = state
-            case 6 if pod.name == self.rounds.leader:
-                self.saved = state
-
-    def stop(self, pod: Pod) -> None:
-        """Stop by a drain: the leader saves once all have done the last step, and a pod that knows of it ends, or is
-        killed.
-        """
-        # A pod that is being stopped may run out of time.
-        if pod.told_to_stop and self.chance.randrange(8) == 0:
-            self.lose(pod)
-        elif self.saved != pod.state:
-            if pod.name == self.rounds.leader and all(len(other.state) == self.stop_at for other in self.members):
-                self.saved = pod.state
-        else:
-            fails = 1 if self.calm else self.chance.randrange(16)
-            if fails == 0:
-                pod.hangs = True
-            else:
-                pod.memory.write(len(pod.state), [pod.state])
-                self.copied[pod.name] = pod.state
-                self.end(pod, *((KILLED,) if fails == 2 else (STOPPED,)), saved=fails != 2 and not pod.told_to_stop)
-
     def fails(self) -> bool:
-        return not self.calm and self.chance.random() < self.trouble
-
-    def torn(self, state: State) -> Iterator[bytes]:
-        yield state[: len(state) // 2] + b"\xff"
-        raise KilledError
+        return not self.calm and self.chance.random() < self.chances.trouble
 
     def arrive(self) -> None:
         """Deliver something that was sent: completely, altered, or too late."""
@@ -436,7 +278,7 @@ class Gang:
                 self.leader.memory.replace(copy)
             else:
                 copy.close()
-        self.unsent |= not whole
+        self.training.unsent |= not whole
         self.tell(self.rounds.sent(sending, self.now, whole=whole))
 
     def tell_time(self) -> None:
@@ -453,7 +295,7 @@ class Gang:
             return
         waiting = self.rounds._sending
         self.tell(self.rounds.waited(self.now))
-        self.unsent |= waiting is not None and self.rounds._sending != waiting
+        self.training.unsent |= waiting is not None and self.rounds._sending != waiting
         late = self.asked_at is not None and self.now > self.asked_at + PATIENCE_SECONDS
         waits = self.rounds._sending is not None and not self.over
         assert not (waits and late), "a copy that never comes is waited for"
@@ -476,18 +318,11 @@ class Gang:
             if self.pods.get(pod.name) is pod:
                 self.welcome(pod)
         elif what in ("joined", "back"):
-            self.available.add(pod.name)
             self.departed.discard(pod.name)
             self.missed.pop(pod.name, None)
             self.check_fence(pod)
-            last = self.rounds_told
             self.bereft |= pod.name in self.rounds.members
-            self.connected.pop(pod.name, None)
-            brought = end if isinstance(end, Brought) else Brought()
-            self.tell(self.rounds.joined(pod.name, self.now, joins=True, brought=brought))
-            if (now := self.rounds_told) is not None and (now is not last or not isinstance(last, Start)):
-                self.inbox.append((pod, now))
-            self.connected[pod.name] = pod
+            self.connect(pod, end if isinstance(end, Brought) else Brought(), joins=True)
         elif what == "left":
             pod.unheard = None if pod.unheard is None else self.now
             if self.connected.get(pod.name) is pod:
@@ -495,7 +330,7 @@ class Gang:
                 self.available.discard(pod.name)
                 why = "" if pod.name in self.rounds.members and (self.disturbed or not self.rounds.naming) else "left"
                 self.bereft |= pod.name in self.rounds.members
-                if pod.name in {NAMING.worker(index) for index in self.last.without}:
+                if pod.name in without(self.last):
                     self.departed.add(pod.name)
                 if pod.name in self.rounds.members:
                     self.missed[pod.name] = self.now
@@ -521,15 +356,18 @@ class Gang:
             self.end(pod, PEER)
             pod.alone = True
             return
-        self.available.add(pod.name)
-        self.tell(self.rounds.joined(pod.name, self.now))
-        if self.rounds_told is not None:
-            self.inbox.append((pod, self.rounds_told))
-        self.connected[pod.name] = pod
+        self.connect(pod, Brought(), joins=False)
 
-    @property
-    def rounds_told(self) -> Command | None:
-        return self.leader.told.last
+    def connect(self, pod: Pod, brought: Brought, *, joins: bool) -> None:
+        """The leader takes a pod in. It hears the last command, but no start that was before it joined."""
+        self.available.add(pod.name)
+        self.connected.pop(pod.name, None)
+        last = self.leader.told.last
+        self.tell(self.rounds.joined(pod.name, self.now, joins=joins, brought=brought))
+        told = self.leader.told.last
+        if told is not None and not (joins and told is last and isinstance(told, Start)):
+            self.inbox.append((pod, told))
+        self.connected[pod.name] = pod
 
     def reach(self) -> None:
         """A command reaches a member; to each they come in their order."""
@@ -556,58 +394,6 @@ class Gang:
         if pod.told_to_stop and self.pods.get(pod.name) is pod:
             self.lose(pod)
 
-    def operate(self) -> None:
-        """What the operator does: asks, creates what is missing, deletes what the leader no longer has."""
-        rounds = self.rounds
-        wanted = set(NAMING.of(rounds.wanted))
-        if not self.calm and not rounds.spares and self.chance.random() < self.resized:
-            self.asked = 1 + self.chance.randrange(4)
-        if self.asked and self.asked != rounds.wanted and self.leader.runs:
-            self.tell(rounds.resize(self.asked))
-            return
-        stopped = [pod for pod in self.pods.values() if pod.told_to_stop and (pod.hangs or not pod.runs)]
-        # What is on a lost node stays for long.
-        patient = not self.calm and (self.full or self.away is not None or self.chance.randrange(8) > 0)
-        unheard = [p for p in self.pods.values() if p.unheard is not None and not patient]
-        for pod in [*stopped, *unheard]:
-            self.lose(pod)
-            return
-        lost = {name for name in rounds.members if name not in self.pods}
-        for name in sorted((wanted - set(self.pods) - set(rounds.members)) | lost):
-            if self.full and not self.calm:
-                break
-            gone = next((told[0] for told in reversed(self.outbox) if told[0].name == name), None)
-            pod = self.create(name, MemberState(name, NAMING, joins=True))
-            # That the one before is gone may be heard later.
-            late = [told for told in self.outbox if told[:2] == (gone, "left") and self.chance.randrange(2)]
-            self.outbox = [told for told in self.outbox if told not in late] + [(pod, "joined", 0, None), *late]
-            return
-        # Those as well that an earlier number has left out, whatever is wanted now.
-        left = {
-            name for name, pod in self.connected.items() if name not in self.available and pod in self.pods.values()
-        }
-        for name in sorted((set(self.pods) - wanted | left) - set(rounds.members)):
-            self.lose(self.pods[name])
-            return
-        self.strike()
-
-    def strike(self) -> None:
-        """What happens to pods."""
-        waiting = [pod for pod in self.pods.values() if not pod.told.takes_part]
-        begins = any(isinstance(command, Start) for _, command in self.inbox)
-        forsaken = self.away if self.away is not None and self.rounds.without else 0.0
-        if self.mortal and not self.calm and self.chance.random() < (0.5 if begins else forsaken):
-            self.lose(self.leader)
-        elif waiting and not self.calm and self.chance.randrange(3) == 0:
-            self.lose(self.chance.choice(waiting))
-        elif not self.calm and len(self.members) > 1:
-            pod = self.chance.choice(self.members if self.mortal else self.members[1:])
-            if self.chance.random() < self.drained and pod.runs and pod.unheard is None:
-                pod.told_to_stop = pod.drains = True
-            elif self.chance.randrange(30 if self.away is None else 5) == 0 and self.trouble and pod.unheard is None:
-                heard = self.connected.get(pod.name) is pod and pod.name != self.rounds.leader
-                self.chance.choice([self.lose, self.cut_off if heard else self.lose])(pod)
-
     def step(self) -> None:
         self.now += self.chance.random() / 2
         match self.chance.randrange(10):
@@ -625,11 +411,11 @@ class Gang:
             case 7:
                 self.tell_time()
             case 8 if self.rounds.naming is not None and not self.over and self.is_led:
-                self.operate()
-            case 8 if not self.over and not self.is_led and (self.calm or not self.full):
+                self.operator.look()
+            case 8 if not self.over and not self.is_led and (self.calm or not self.chances.full):
                 self.succeed(self.rounds.leader)
             case _:
-                self.train()
+                self.training.step()
 
     def settle(self) -> None:
         """Once nothing fails any more, what was asked for last comes about."""
@@ -639,14 +425,9 @@ class Gang:
             for pod in self.members:
                 pod.hangs = False
         for _ in range(5000):
-            wanted = (self.asked or self.rounds.wanted) - self.rounds.spares
+            wanted = (self.operator.asked or self.rounds.wanted) - self.rounds.spares
             at_work = {pod.name for pod in self.running if pod.round == self.rounds.round}
             if self.over or (at_work == {*self.rounds.members} and len(at_work) == wanted):
                 return
             self.step()
         raise AssertionError("what was asked for never comes about")
-
-
-def _members(start: Start) -> set[str]:
-    """Members of the round that this starts, if the number of workers may change."""
-    return set(NAMING.of(start.workers or 0)) - {NAMING.worker(index) for index in start.without}
