@@ -57,6 +57,20 @@ def float64():
     use_float("float64")
 
 
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    """A Launcher of the tests of a module, in a directory of theirs."""
+    with harness.launcher(tmp_path_factory.mktemp("tasks")) as started:
+        yield started
+
+
+@pytest.fixture
+def launch_here(tmp_path):
+    """A Launcher of one test, in its tmp_path."""
+    with harness.launcher(tmp_path) as started:
+        yield started
+
+
 class Door:
     """In front of the S3 server: `before` is called with the path of each upload, and may refuse it by raising."""
 

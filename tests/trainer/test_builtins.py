@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from tests.machine import PATIENCE
-from tests.trainer.harness import free_ports, launcher
+from tests.trainer.harness import free_ports
 
 from tfgpujob_trainer.contract import entrypoint
 
@@ -21,13 +21,12 @@ SMALL = {"convnet": {"rows": 512}, "transformer": {"rows": 1024, "blocks": 1}}
 
 
 @pytest.mark.parametrize("name", ["convnet", pytest.param("transformer", marks=pytest.mark.deep)])
-def test_what_the_example_trains_learns(name, tmp_path):
+def test_what_the_example_trains_learns(name, launch_here, tmp_path):
     """Smaller than in the example, and alone, so that it ends in seconds."""
     example = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]["trainer"]
     changes = {"params": {**example["params"], **SMALL[name]}, "globalBatchSize": 32, "epochs": 4}
-    with launcher(tmp_path) as launch:
-        task = launch.start({**example, **changes, "output": {"directory": str(tmp_path / "out")}})
-        assert task.wait() == 0, task.log
+    task = launch_here.start({**example, **changes, "output": {"directory": str(tmp_path / "out")}})
+    assert task.wait() == 0, task.log
     assert task.ended["summary"]["splits"]["test"]["accuracy"] >= 0.5  # by chance 0.1
 
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.trainer.harness import Launcher, Task, launcher, trainer_config
+from tests.trainer.harness import Launcher, Task, trainer_config
 from tests.trainer.inprocess import strategy_over
 from tests.trainer.reference import plain_keras_weights
 
@@ -34,12 +34,6 @@ PROGRAMS = {
     "user_module.py": {},
     "plain_script.py": {"globalBatchSize": None, "epochs": None},
 }
-
-
-@pytest.fixture(scope="module")
-def launch(tmp_path_factory):
-    with launcher(tmp_path_factory.mktemp("tasks")) as started:
-        yield started
 
 
 def two_workers(launch: Launcher, program: str, name: str, **fields: str) -> Task:

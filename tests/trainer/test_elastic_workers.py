@@ -10,7 +10,7 @@ from threading import Event, Thread
 
 import pytest
 from tests.machine import is_within
-from tests.trainer.harness import ask, launcher, until
+from tests.trainer.harness import ask, until
 from tests.trainer.servers import ServerJob
 
 from tfgpujob_contract.pod import MAX_REPLICAS
@@ -19,12 +19,6 @@ from tfgpujob_trainer.contract import environment
 
 GAP_SECONDS = 1.0
 """The longest for which no step may be done, on a quiet machine."""
-
-
-@pytest.fixture(scope="module")
-def launch(tmp_path_factory):
-    with launcher(tmp_path_factory.mktemp("elastic")) as started:
-        yield started
 
 
 @contextmanager

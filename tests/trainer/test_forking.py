@@ -87,17 +87,16 @@ def test_a_fork_trains_to_the_same_bits(tmp_path):
     assert found[0] == found[1]
 
 
-def test_it_is_a_child_of_the_supervisor_and_dies_with_it(forked, tmp_path):
-    with launcher(tmp_path) as launch:
-        params = {"file": str(tmp_path / "state.json"), "wait": True}
-        task = launch.start(trainer_config(tmp_path / "out", entrypoint="state_module", params=params))
-        until((tmp_path / "state.waits").exists)
-        pid = training_process(task.process.pid)
-        parent = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
-        assert int(parent) == task.process.pid
-        assert "forking.py\0serve" in Path(f"/proc/{pid}/cmdline").read_text()
-        task.process.kill()
-        until(lambda: not Path(f"/proc/{pid}").exists())
+def test_it_is_a_child_of_the_supervisor_and_dies_with_it(forked, launch_here, tmp_path):
+    params = {"file": str(tmp_path / "state.json"), "wait": True}
+    task = launch_here.start(trainer_config(tmp_path / "out", entrypoint="state_module", params=params))
+    until((tmp_path / "state.waits").exists)
+    pid = training_process(task.process.pid)
+    parent = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
+    assert int(parent) == task.process.pid
+    assert "forking.py\0serve" in Path(f"/proc/{pid}/cmdline").read_text()
+    task.process.kill()
+    until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @pytest.mark.parametrize("wait", [False, True], ids=["ends", "killed"])
@@ -107,12 +106,11 @@ def test_the_cpu_seconds_of_a_fork_are_its_tests(forked, tmp_path, wait):
     until(lambda: cpu.used(os.getpid()) - before >= 2.0, 10)
 
 
-def test_a_variable_that_is_read_at_import_is_read(forked, tmp_path):
-    with launcher(tmp_path) as launch:
-        params = {"file": str(tmp_path / "state.json")}
-        config = trainer_config(tmp_path / "out", entrypoint="state_module", params=params)
-        task = launch.start(config, env={"TF_ENABLE_ONEDNN_OPTS": "0"})
-        until(lambda: (tmp_path / "state.json").exists() or task.process.poll() is not None)
+def test_a_variable_that_is_read_at_import_is_read(forked, launch_here, tmp_path):
+    params = {"file": str(tmp_path / "state.json")}
+    config = trainer_config(tmp_path / "out", entrypoint="state_module", params=params)
+    task = launch_here.start(config, env={"TF_ENABLE_ONEDNN_OPTS": "0"})
+    until(lambda: (tmp_path / "state.json").exists() or task.process.poll() is not None)
     assert json.loads((tmp_path / "state.json").read_text())["environment"]["TF_ENABLE_ONEDNN_OPTS"] == "0"
     assert forking.read_at_import({"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CONFIG": "{}", "HOME": "/"}) == {
         "TF_ENABLE_ONEDNN_OPTS": "0"

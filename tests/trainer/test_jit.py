@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.trainer.cases import CASES, adamw, dense, labels, rows
-from tests.trainer.harness import launcher, trainer_config
+from tests.trainer.harness import trainer_config
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import plain_keras_weights
 
@@ -148,11 +148,10 @@ def test_few_operations_of_a_step_are_left_outside():
 
 
 @pytest.mark.deep
-def test_two_workers_with_it_are_one_process(tmp_path):
+def test_two_workers_with_it_are_one_process(launch_here, tmp_path):
     output = tmp_path / "output"
-    with launcher(tmp_path) as launch:
-        tasks = launch.start_workers(trainer_config(output, entrypoint="user_module.py", epochs=1, jit="replica"))
-        assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    tasks = launch_here.start_workers(trainer_config(output, entrypoint="user_module.py", epochs=1, jit="replica"))
+    assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
     assert "jit: XLA compiles" in tasks[0].log
     found = keras.saving.load_model(output / "model.keras").get_weights()
     expected = plain_keras_weights(epochs=1)

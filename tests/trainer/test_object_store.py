@@ -8,7 +8,7 @@ import uuid
 import keras
 import numpy as np
 import pytest
-from tests.trainer.harness import launcher, trainer_config
+from tests.trainer.harness import trainer_config
 from tests.trainer.inprocess import train_here, weights_of
 from tests.trainer.reference import plain_keras_weights
 
@@ -97,29 +97,30 @@ def test_a_newer_attempt_on_another_disk_fences_the_older_one(url, tmp_path, sai
         opened(url, tmp_path / "third", said)
 
 
-def test_a_process_killed_between_the_upload_and_commit_leaves_the_checkpoint_before(s3, s3_server, tmp_path):
+def test_a_process_killed_between_the_upload_and_commit_leaves_the_checkpoint_before(
+    s3, s3_server, launch_here, tmp_path
+):
     url = f"{s3}/{uuid.uuid4().hex}"
 
     def config(name):
         fields = trainer_config(tmp_path / name)
         return {**fields, "output": {**fields["output"], "store": url}}
 
-    with launcher(tmp_path) as launch:
-        killed = launch.start(config("first"))
+    killed = launch_here.start(config("first"))
 
-        def kill(path):
-            if path.endswith("step-0000000014/COMMIT"):
-                killed.process.kill()
-                raise OSError("nobody is there to hear the answer")
+    def kill(path):
+        if path.endswith("step-0000000014/COMMIT"):
+            killed.process.kill()
+            raise OSError("nobody is there to hear the answer")
 
-        s3_server._server.app.before = kill
-        try:
-            assert killed.wait() == -9, killed.log
-        finally:
-            s3_server._server.app.before = lambda _: None
-        assert ObjectStore(url).checkpoints() == ["step-0000000007"]
-        resumed = launch.start(config("second"))
-        assert resumed.wait() == 0, resumed.log
+    s3_server._server.app.before = kill
+    try:
+        assert killed.wait() == -9, killed.log
+    finally:
+        s3_server._server.app.before = lambda _: None
+    assert ObjectStore(url).checkpoints() == ["step-0000000007"]
+    resumed = launch_here.start(config("second"))
+    assert resumed.wait() == 0, resumed.log
     assert f"step-0000000007 fetched from {url}" in resumed.log
     assert "resuming after step 7" in resumed.log
     found = keras.saving.load_model(tmp_path / "second" / "model.keras").get_weights()

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import pytest
 from tests.trainer import user_module
-from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
+from tests.trainer.harness import Launcher, Task, ask, free_ports, trainer_config, until
 from tests.trainer.inprocess import entrypoint
 
 from tfgpujob_trainer.checkpoints.object_store import ObjectStore
@@ -26,12 +26,6 @@ from tfgpujob_trainer.predict.predict import _Work
 from tfgpujob_trainer.predict.shares import OwnShare
 
 ROWS = 203
-
-
-@pytest.fixture(scope="module")
-def launch(tmp_path_factory):
-    with launcher(tmp_path_factory.mktemp("predict")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

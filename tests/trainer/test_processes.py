@@ -21,19 +21,12 @@ from tests.trainer.harness import (
     ask,
     free_ports,
     imported,
-    launcher,
     trainer_config,
     until,
 )
 from tests.trainer.reference import plain_keras_weights
 
 STOPPED = re.compile(r"stopped by SIGTERM after step (\d+), saved")
-
-
-@pytest.fixture(scope="module")
-def launch(tmp_path_factory):
-    with launcher(tmp_path_factory.mktemp("tasks")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tensorboard.backend.event_processing import plugin_asset_util
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 from tests.machine import PATIENCE
 from tests.trainer import user_module
-from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
+from tests.trainer.harness import Launcher, Task, ask, free_ports, trainer_config, until
 from tests.trainer.inprocess import entrypoint, train_module
 from tests.trainer.training_logs import progress_of
 
@@ -37,12 +37,6 @@ from tfgpujob_trainer.reporting.timing import Durations, StepTime
 from tfgpujob_trainer.train.assemble import input_fix
 from tfgpujob_trainer.train.finish import finish
 from tfgpujob_trainer.train.run import Position
-
-
-@pytest.fixture(scope="module")
-def launch(tmp_path_factory):
-    with launcher(tmp_path_factory.mktemp("tasks")) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

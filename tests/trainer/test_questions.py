@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 import yaml
 from tests.pages import FENCE
-from tests.trainer.harness import launcher
 
 from tfgpujob_trainer.contract import config, entrypoint, environment
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -89,17 +88,16 @@ def test_the_page_shows_no_other_mistakes():
 
 
 @pytest.mark.deep
-def test_the_techniques_of_the_trainers_page_train_together(tmp_path):
+def test_the_techniques_of_the_trainers_page_train_together(launch_here, tmp_path):
     """Its module with its settings, on two workers that end with equal weights."""
     section = (ROOT / "docs/trainer.md").read_text().partition("## Techniques\n")[2]
     (_, module), (_, job) = FENCE.findall(section)[:2]
     (tmp_path / "techniques.py").write_text(module)
     settings = yaml.safe_load(job)["spec"]["trainer"]
     del settings["code"]
-    with launcher(tmp_path) as start:
-        env = {worker: {"TFGPU_CODE_DIR": str(tmp_path)} for worker in range(2)}
-        tasks = start.start_workers({**settings, "output": {"directory": str(tmp_path / "output")}}, env=env)
-        assert [task.wait() for task in tasks] == [0, 0], tasks[0].log
+    env = {worker: {"TFGPU_CODE_DIR": str(tmp_path)} for worker in range(2)}
+    tasks = launch_here.start_workers({**settings, "output": {"directory": str(tmp_path / "output")}}, env=env)
+    assert [task.wait() for task in tasks] == [0, 0], tasks[0].log
     assert len({task.ended["summary"]["weightsSha256"] for task in tasks}) == 1
     assert "global batch 64 = 8 × 2 workers × 4 micro-batches" in tasks[0].log
     assert (tmp_path / "output/saved_model").is_dir()

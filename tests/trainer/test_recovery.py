@@ -10,18 +10,12 @@ from typing import Any
 
 import pytest
 from tests.machine import scaled
-from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
+from tests.trainer.harness import Launcher, Task, ask, free_ports, trainer_config, until
 
 from tfgpujob_trainer.supervise.processes import Streams, WarmProcess
 
 CONFIG: dict[str, Any] = {"params": {"dropout": 0.3}, "checkpoint": {"everyEpochs": 1000}}
 """No checkpoint in storage but the last."""
-
-
-@pytest.fixture(scope="module")
-def launch(tmp_path_factory):
-    with launcher(tmp_path_factory.mktemp("tasks")) as started:
-        yield started
 
 
 def in_place(**more: str) -> dict[str, str]:

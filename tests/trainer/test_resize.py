@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tests.machine import PATIENCE
 from tests.trainer import user_module
-from tests.trainer.harness import Launcher, Task, ask, free_ports, launcher, trainer_config, until
+from tests.trainer.harness import Launcher, Task, ask, free_ports, trainer_config, until
 from tests.trainer.reference import plain_keras_weights
 
 from tfgpujob_trainer.reporting import progress_endpoint
@@ -217,34 +217,33 @@ class Elastic:
 
 
 @pytest.mark.deep
-def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_run(tmp_path):
+def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_run(launch_here, tmp_path):
     """Also without one that was deleted in between, and with another pod in its place."""
     seen, gate = tmp_path / "seen", tmp_path / "gate"
     config = trainer_config(tmp_path / "out", checkpoint={"everyEpochs": 1000})
 
-    with launcher(tmp_path) as launch:
-        elastic = Elastic(launch, config, TEST_AFTER=str(gate), TEST_SEEN=str(seen))
-        tasks = [elastic.start(0, 2), elastic.start(1, 2), elastic.start(2, 3, TFGPU_RECOVERY_JOINS="1")]
-        until(lambda: elastic.gang("here") == 2)
-        elastic.resize(3)
-        until(lambda: elastic.gang("here") == 3)
-        gate.touch()
-        until(lambda: elastic.gang("workers") == 3 and elastic.step() > 4)
-        deleted = tasks.pop(1)
-        deleted.process.terminate()
-        assert deleted.wait() == 143, deleted.log
-        # The others have the indexes 0 and 2.
-        until(lambda: elastic.gang("without") == [1])
-        before = elastic.step()
-        until(lambda: elastic.step() > before + 2)
-        gate.unlink()
-        tasks.append(elastic.start(1, 3, TFGPU_RECOVERY_JOINS="1"))
-        until(lambda: elastic.gang("here") == 3)
-        gate.touch()
-        until(lambda: elastic.gang("round") == 3)
-        assert elastic.gang("without") == []
-        elastic.resize(1)
-        assert [task.wait() for task in tasks] == [0, 143, 143], "\n".join(task.log for task in tasks)
+    elastic = Elastic(launch_here, config, TEST_AFTER=str(gate), TEST_SEEN=str(seen))
+    tasks = [elastic.start(0, 2), elastic.start(1, 2), elastic.start(2, 3, TFGPU_RECOVERY_JOINS="1")]
+    until(lambda: elastic.gang("here") == 2)
+    elastic.resize(3)
+    until(lambda: elastic.gang("here") == 3)
+    gate.touch()
+    until(lambda: elastic.gang("workers") == 3 and elastic.step() > 4)
+    deleted = tasks.pop(1)
+    deleted.process.terminate()
+    assert deleted.wait() == 143, deleted.log
+    # The others have the indexes 0 and 2.
+    until(lambda: elastic.gang("without") == [1])
+    before = elastic.step()
+    until(lambda: elastic.step() > before + 2)
+    gate.unlink()
+    tasks.append(elastic.start(1, 3, TFGPU_RECOVERY_JOINS="1"))
+    until(lambda: elastic.gang("here") == 3)
+    gate.touch()
+    until(lambda: elastic.gang("round") == 3)
+    assert elastic.gang("without") == []
+    elastic.resize(1)
+    assert [task.wait() for task in tasks] == [0, 143, 143], "\n".join(task.log for task in tasks)
     assert all("left the gang, which continues with fewer workers" in task.log for task in tasks[1:])
     assert tasks[0].ended.get("inPlaceRestarts", 0) == 0
     assert len(set(resumed(tasks[0]))) == 4, tasks[0].log
@@ -257,22 +256,21 @@ def test_a_run_resized_in_place_from_two_workers_to_three_and_one_is_the_same_ru
 
 
 @pytest.mark.deep
-def test_a_spare_takes_the_place_of_a_worker_that_is_told_to_stop(tmp_path):
+def test_a_spare_takes_the_place_of_a_worker_that_is_told_to_stop(launch_here, tmp_path):
     """No round waits for another pod, no step is repeated, and the result is that of one process."""
     gate, seen = tmp_path / "gate", tmp_path / "seen"
     config = trainer_config(tmp_path / "out", checkpoint={"everyEpochs": 1000})
-    with launcher(tmp_path) as launch:
-        spares = {"TFGPU_RECOVERY_SPARES": "1", "TEST_AFTER": str(gate), "TEST_SEEN": str(seen)}
-        elastic = Elastic(launch, config, **spares)
-        tasks = [elastic.start(0, 2), elastic.start(1, 2), elastic.start(2, 3, TFGPU_RECOVERY_JOINS="1")]
-        until(lambda: elastic.gang("here") == 3)
-        assert elastic.gang("without") == [2]
-        gate.touch()
-        until(lambda: elastic.step() > 4)
-        told_to_stop = tasks.pop(1)
-        told_to_stop.process.terminate()
-        until(lambda: elastic.gang("without") == [1])
-        assert [task.wait() for task in (told_to_stop, *tasks)] == [143, 0, 0], "\n".join(task.log for task in tasks)
+    spares = {"TFGPU_RECOVERY_SPARES": "1", "TEST_AFTER": str(gate), "TEST_SEEN": str(seen)}
+    elastic = Elastic(launch_here, config, **spares)
+    tasks = [elastic.start(0, 2), elastic.start(1, 2), elastic.start(2, 3, TFGPU_RECOVERY_JOINS="1")]
+    until(lambda: elastic.gang("here") == 3)
+    assert elastic.gang("without") == [2]
+    gate.touch()
+    until(lambda: elastic.step() > 4)
+    told_to_stop = tasks.pop(1)
+    told_to_stop.process.terminate()
+    until(lambda: elastic.gang("without") == [1])
+    assert [task.wait() for task in (told_to_stop, *tasks)] == [143, 0, 0], "\n".join(task.log for task in tasks)
     assert "round 1 has 2 workers, without worker-1" in tasks[1].log
     assert tasks[0].ended.get("inPlaceRestarts", 0) == 0
     expected = plain_keras_weights(epochs=5)
@@ -289,16 +287,15 @@ def resumed(task: Task) -> list[int]:
 
 
 @pytest.mark.deep
-def test_the_others_train_on_without_a_worker_that_is_killed_with_its_pod(tmp_path):
+def test_the_others_train_on_without_a_worker_that_is_killed_with_its_pod(launch_here, tmp_path):
     """It has said nothing: they wait until its processes have ended whatever has become of it, and no longer."""
     config = trainer_config(tmp_path / "out", checkpoint={"everySteps": 1})
-    with launcher(tmp_path) as launch:
-        elastic = Elastic(launch, config)
-        tasks = [elastic.start(index, 3) for index in range(3)]
-        until(lambda: elastic.step() > 3)
-        tasks.pop(1).process.kill()
-        until(lambda: elastic.gang("without") == [1])
-        assert [task.wait() for task in tasks] == [0, 0], "\n".join(task.log for task in tasks)
+    elastic = Elastic(launch_here, config)
+    tasks = [elastic.start(index, 3) for index in range(3)]
+    until(lambda: elastic.step() > 3)
+    tasks.pop(1).process.kill()
+    until(lambda: elastic.gang("without") == [1])
+    assert [task.wait() for task in tasks] == [0, 0], "\n".join(task.log for task in tasks)
     assert "round 1 has 2 workers, without worker-1" in tasks[0].log
     expected = plain_keras_weights(epochs=5)
     found = keras.saving.load_model(tmp_path / "out" / "model.keras").get_weights()

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
-from tests.trainer.harness import Launcher, Task, launcher
+from tests.trainer.harness import Launcher, Task
 
 from tfgpujob_trainer.train.equal_weights import _equal
 
@@ -45,12 +45,6 @@ if first:
     print(model.predict(x).shape)
 model.evaluate(x, y)
 """
-
-
-@pytest.fixture(scope="module")
-def launch(tmp_path_factory):
-    with launcher(tmp_path_factory.mktemp("agreement")) as started:
-        yield started
 
 
 def two_workers(launch: Launcher, name: str, text: str) -> list[Task]:

@@ -14,7 +14,6 @@ from unittest.mock import MagicMock
 
 import pytest
 import tensorflow as tf
-from tests.trainer.harness import launcher
 from tests.trainer.inprocess import session_of
 
 from tfgpujob_contract.exit_codes import ExitCode
@@ -49,7 +48,7 @@ report()
 """
 
 
-def test_a_script_ends_as_in_python(tmp_path):
+def test_a_script_ends_as_in_python(launch_here, tmp_path):
     """What it registers for its end is called, files that it leaves open are written, and its sets have one order.
 
     Nothing is left of it in the temporary directory.
@@ -58,14 +57,13 @@ def test_a_script_ends_as_in_python(tmp_path):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     written = []
-    with launcher(tmp_path) as launch:
-        for number in range(2):
-            config = {"entrypoint": "leaves.py", "output": {"directory": str(tmp_path / f"run-{number}")}}
-            task = launch.start(config, env={"TFGPU_CODE_DIR": str(tmp_path), "TMPDIR": str(temporary)})
-            assert task.wait() == 0, task.log
-            assert list(temporary.iterdir()) == []
-            assert "model of = 3\nregistered first, called last" in task.log
-            written.append((tmp_path / "results.json").read_text())
+    for number in range(2):
+        config = {"entrypoint": "leaves.py", "output": {"directory": str(tmp_path / f"run-{number}")}}
+        task = launch_here.start(config, env={"TFGPU_CODE_DIR": str(tmp_path), "TMPDIR": str(temporary)})
+        assert task.wait() == 0, task.log
+        assert list(temporary.iterdir()) == []
+        assert "model of = 3\nregistered first, called last" in task.log
+        written.append((tmp_path / "results.json").read_text())
     assert written[0] == written[1] != ""
 
 

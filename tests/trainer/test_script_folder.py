@@ -10,7 +10,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from tests.trainer.harness import Launcher, launcher
+from tests.trainer.harness import Launcher
 
 from tfgpujob_contract.pod import PLACED, SCRIPT_DIR
 from tfgpujob_contract.trainer_config import Output, TrainerConfig
@@ -309,12 +309,6 @@ Path(f"out/{worker}.txt").write_text("done")
 assert Path("best.keras").exists()
 print("rows", Path("log.csv").read_text().split("\\n")[1:-1], Path("first.txt").read_text(), Path.cwd(), flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def launch(tmp_path_factory):
-    with launcher(tmp_path_factory.mktemp("folder")) as started:
-        yield started
 
 
 @pytest.mark.deep
