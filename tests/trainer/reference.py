@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -9,8 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tests.trainer import user_module
+from tests.trainer.inprocess import train_here, weights_of
 
 from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.train.run import Run
 
 
 def use_float(name: str) -> None:
@@ -45,6 +48,31 @@ def train_plainly(model: Any, *data: Any, epochs: int, batch: int, seed: int, **
             model.train_on_batch(*keras.tree.map_structure(lambda a: a[rows], data), **more)  # noqa: B023
     model.optimizer.finalize_variable_values(model.trainable_variables)  # as at the end of fit()
     return [np.asarray(w) for w in model.get_weights()]
+
+
+def held_against_plain_keras(
+    make_model: Callable[[], Any],
+    data: Any,
+    *,
+    devices: int = 2,
+    epochs: int = 2,
+    batch: int = 16,
+    plain: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Run[Any]:
+    """Train a model here, and by plain Keras on one device, where `plain` is for train_on_batch: equal weights."""
+    keras.utils.set_random_seed(1)
+    expected = train_plainly(make_model(), *data, epochs=epochs, batch=batch, seed=1, **(plain or {}))
+    keras.utils.set_random_seed(1)
+    run = train_here(make_model, data, devices=devices, epochs=epochs, batch=batch, seed=1, **more)
+    check_weights(run, expected)
+    return run
+
+
+def check_weights(run: Run[Any], expected: Sequence[np.ndarray]) -> None:
+    """Fail unless a run has trained these weights, but for rounding in float64."""
+    for found, wanted in zip(weights_of(run), expected, strict=True):
+        assert np.abs(found - wanted).max() < 1e-10
 
 
 def train_in_micro_batches(model: Any, data: Any, schedule: Schedule, *, epochs: int) -> list[np.ndarray]:

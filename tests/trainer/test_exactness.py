@@ -29,7 +29,7 @@ from tests.trainer.cases import (
     two_outputs,
 )
 from tests.trainer.inprocess import train_here, weights_of
-from tests.trainer.reference import train_in_micro_batches, train_plainly
+from tests.trainer.reference import check_weights, held_against_plain_keras, train_in_micro_batches, train_plainly
 
 from tfgpujob_contract.strategies import Strategy
 from tfgpujob_trainer.checkpoints.store import variables_to_save
@@ -60,12 +60,9 @@ def test_every_technique_that_is_called_exact_is_proved():
 def test_mirrored_equals_plain_keras(case, devices):
     make_model, make_data = CASES[case]
     data = make_data()
-    keras.utils.set_random_seed(1)
-    expected = train_plainly(make_model(), *data, epochs=2, batch=16, seed=1, **PLAIN.get(case, {}))
-    keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=devices, epochs=2, batch=16, seed=1, **SETTINGS.get(case, {}))
-    for found, wanted in zip(weights_of(run), expected, strict=True):
-        assert np.abs(found - wanted).max() < 1e-10
+    run = held_against_plain_keras(
+        make_model, data, devices=devices, plain=PLAIN.get(case, {}), **SETTINGS.get(case, {})
+    )
     assert not any("couples the rows" in note for note in run.built.steps.notes)
 
 
@@ -82,12 +79,7 @@ def test_mirrored_equals_plain_keras(case, devices):
 )
 def test_each_lookup_of_an_embedding_counts_as_on_one_device(length, more, make_optimizer):
     data = (rng(6).integers(0, 7, size=(ROWS, 5)), labels())
-    keras.utils.set_random_seed(1)
-    expected = train_plainly(embedding(make_optimizer(), length), *data, epochs=1, batch=16, seed=1)
-    keras.utils.set_random_seed(1)
-    run = train_here(lambda: embedding(make_optimizer(), length), data, epochs=1, batch=16, seed=1, **more)
-    for found, wanted in zip(weights_of(run), expected, strict=True):
-        assert np.abs(found - wanted).max() < 1e-10
+    held_against_plain_keras(lambda: embedding(make_optimizer(), length), data, epochs=1, **more)
 
 
 @pytest.mark.usefixtures("float64")
@@ -102,13 +94,8 @@ def test_each_lookup_of_an_embedding_counts_as_on_one_device(length, more, make_
 def test_a_row_that_is_left_over_is_a_step(make_model, x, more):
     """On two replicas, of which one has no row then."""
     data = x(), labels()
-    keras.utils.set_random_seed(1)
-    expected = train_plainly(make_model(), *data, epochs=2, batch=20, seed=1)
-    keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=2, epochs=2, batch=20, seed=1, **more)
+    run = held_against_plain_keras(make_model, data, batch=20, **more)
     assert run.built.schedule.steps_per_epoch == 6
-    for found, wanted in zip(weights_of(run), expected, strict=True):
-        assert np.abs(found - wanted).max() < 1e-10
 
 
 @pytest.mark.usefixtures("float64")
@@ -123,12 +110,7 @@ def test_a_table_of_two_losses_with_their_own_divisors_counts_once():
 
     weights = {name: rng(5).uniform(size=ROWS) for name in "ab"}
     data = (rng(6).integers(0, 7, size=(ROWS, 5)), {"a": labels(), "b": labels()}, weights)
-    keras.utils.set_random_seed(1)
-    expected = train_plainly(make_model(), *data, epochs=1, batch=16, seed=1)
-    keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=2, epochs=1, batch=16, seed=1)
-    for found, wanted in zip(weights_of(run), expected, strict=True):
-        assert np.abs(found - wanted).max() < 1e-10
+    held_against_plain_keras(make_model, data, epochs=1)
 
 
 @pytest.mark.usefixtures("float64")
@@ -138,12 +120,7 @@ def test_a_table_of_two_losses_with_their_own_divisors_counts_once():
 def test_accumulated_micro_batches_equal_the_batch_in_one_piece(case):
     make_model, make_data = CASES[case]
     data = make_data()
-    keras.utils.set_random_seed(1)
-    expected = train_plainly(make_model(), *data, epochs=2, batch=16, seed=1, **PLAIN.get(case, {}))
-    keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=2, epochs=2, batch=16, seed=1, **MICRO, **SETTINGS.get(case, {}))
-    for found, wanted in zip(weights_of(run), expected, strict=True):
-        assert np.abs(found - wanted).max() < 1e-10
+    held_against_plain_keras(make_model, data, plain=PLAIN.get(case, {}), **MICRO, **SETTINGS.get(case, {}))
 
 
 @pytest.mark.usefixtures("float64")
@@ -157,8 +134,7 @@ def test_statistics_of_micro_batches_equal_those_of_one_device_with_the_same_mic
     expected = train_in_micro_batches(make_model(), data, plan, epochs=2)
     keras.utils.set_random_seed(1)
     run = train_here(make_model, data, devices=devices, epochs=2, batch=16, seed=1, **MICRO)
-    for found, wanted in zip(weights_of(run), expected, strict=True):
-        assert np.abs(found - wanted).max() < 1e-10
+    check_weights(run, expected)
     assert any("batch statistics are each micro-batch's own" in note for note in run.built.steps.notes)
 
 
@@ -338,12 +314,7 @@ def autoencoder():
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("devices", [1, 2])
 def test_layers_may_add_the_whole_loss(devices):
-    keras.utils.set_random_seed(1)
-    expected = train_plainly(autoencoder(), rows(6), epochs=2, batch=16, seed=1)
-    keras.utils.set_random_seed(1)
-    run = train_here(autoencoder, rows(6), devices=devices, epochs=2, batch=16, seed=1)
-    for found, wanted in zip(weights_of(run), expected, strict=True):
-        assert np.abs(found - wanted).max() < 1e-10
+    held_against_plain_keras(autoencoder, (rows(6),), devices=devices)
 
 
 class Largest(keras.metrics.Metric):
@@ -414,7 +385,6 @@ def test_an_rnn_may_be_stateful_where_one_replica_has_the_whole_batch():
     expected = train_plainly(stateful(), x, y, epochs=2, batch=16, seed=1)
     keras.utils.set_random_seed(1)
     run = train_here(stateful, (x, y), devices=1, epochs=2, batch=16, seed=1)
-    for found, wanted in zip(weights_of(run), expected, strict=True):
-        assert np.abs(found - wanted).max() < 1e-10
+    check_weights(run, expected)
     with pytest.raises(ConfigError, match="gru has stateful=True"):
         train_here(stateful, (x, y), devices=2, epochs=1, batch=16, seed=1)

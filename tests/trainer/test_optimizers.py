@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from tests.trainer.cases import adamw, dense, embedding, labels, rng, rows
-from tests.trainer.inprocess import train_here, weights_of
-from tests.trainer.reference import train_plainly
+from tests.trainer.inprocess import train_here
+from tests.trainer.reference import held_against_plain_keras
 
 from tfgpujob_trainer.checkpoints.store import variables_to_save
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -69,16 +68,6 @@ class Overriding(keras.optimizers.SGD):
 
     def apply(self, grads, trainable_variables=None):
         super().apply([g * tf.abs(g) for g in grads], trainable_variables)
-
-
-def held_against_plain_keras(make_model, data, *, devices, **fields):
-    keras.utils.set_random_seed(1)
-    expected = train_plainly(make_model(), *data, epochs=2, batch=16, seed=1)
-    keras.utils.set_random_seed(1)
-    run = train_here(make_model, data, devices=devices, epochs=2, batch=16, seed=1, **fields)
-    for found, wanted in zip(weights_of(run), expected, strict=True):
-        assert np.abs(found - wanted).max() < 1e-10
-    return run
 
 
 @pytest.mark.usefixtures("float64")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.trainer.inprocess import train_here, weights_of
-from tests.trainer.reference import train_plainly
+from tests.trainer.reference import check_weights, train_plainly
 
 from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError
 from tfgpujob_trainer.model.own_steps import leave_optimizers
@@ -259,8 +259,7 @@ def test_two_replicas_do_what_the_step_does_on_one_device(make, shown):
     expected = train_plainly(make(), *data(), epochs=3, batch=8, seed=1)
     for devices in (1, 2):
         run = train(make, devices)
-        for found, wanted in zip(weights_of(run), expected, strict=True):
-            assert np.abs(found - wanted).max() < 1e-10
+        check_weights(run, expected)
         assert [note.startswith(shown) for note in notes(run)] == [True] * (devices - 1)
 
 
@@ -301,8 +300,7 @@ def test_its_values_are_those_that_it_returns():
 def test_a_step_is_tried_again_after_an_evaluation_where_what_it_reads_has_changed():
     how = {"validation": data(), "evaluate": {"everyEpochs": 1}, "callbacks": lambda: [Heavier()]}
     alone, together = (train(lambda: distilled(Weighted), devices, **how) for devices in (1, 2))
-    for found, wanted in zip(weights_of(together), weights_of(alone), strict=True):
-        assert np.abs(found - wanted).max() < 1e-10
+    check_weights(together, weights_of(alone))
 
 
 def test_what_cannot_be_shown_is_said():

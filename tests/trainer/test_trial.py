@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from tests.trainer.inprocess import train_here, weights_of
+from tests.trainer.inprocess import train_here
+from tests.trainer.reference import check_weights
 
 from tfgpujob_trainer.data.schedule import Schedule
 from tfgpujob_trainer.model.variables import local_value
@@ -92,8 +93,7 @@ def is_that_of_one(make, later=None):
         for index in range(order.steps_per_epoch):
             model.train_on_batch(*(part[order.order(epoch)[order.bounds(index)]] for part in data()))
     found = run(make, callbacks=lambda: [later] if later else [])
-    for one, other in zip(weights_of(found), model.get_weights(), strict=True):
-        assert np.abs(one - other).max() < 1e-10
+    check_weights(found, model.get_weights())
     return [note for note in found.built.steps.notes if "sum" in note]
 
 
