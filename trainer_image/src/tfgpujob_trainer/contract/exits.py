@@ -112,6 +112,12 @@ class NotFiniteError(TrainerError):
 
     cause = "LossNotFinite"
 
+    @classmethod
+    def of_step(cls, step: int, where: str = "") -> NotFiniteError:
+        """The loss of a step."""
+        fix = "lower the learning rate, clip the gradients, or look for bad values in the data"
+        return cls(f"the loss of step {step} is NaN or infinite{where}", fix)
+
 
 _PEER_ERRORS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
 _PEER_WORDS = ("Collective ops is aborted", "ncclRemoteError", "ncclSystemError", "coordination service")

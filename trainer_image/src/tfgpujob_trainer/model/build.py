@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
-from tfgpujob_trainer.model.metrics import check_metrics, metric_variables
+from tfgpujob_trainer.model.metrics import check_metrics
 from tfgpujob_trainer.model.optimizers import build_all
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.model.variables import local_value
@@ -51,7 +51,7 @@ def build(model: keras.Model, arrays: Any, strategy: str, *, trains: bool = True
             "the model has nothing to train: every weight is frozen, or it has none",
             "set layer.trainable = True on the layers that are to learn, before model.compile()",
         )
-    left = [v.path for v in metric_variables(model) if local_value(v).any()]
+    left = [v.path for v in model.metrics_variables if local_value(v).any()]
     model.reset_metrics()
     check_metrics(model, strategy)
     return [f"{path}: begins at zero; Keras' first epoch adds to what was counted there before" for path in left]

@@ -21,21 +21,16 @@ _TOLERANCE = {"rtol": 1e-3, "atol": 1e-6, "equal_nan": True}
 """Rounding errors; real differences are larger."""
 
 
-def metric_variables(model: keras.Model) -> list[Any]:
-    """The state of all of the model's metrics."""
-    return list(model.metrics_variables)
-
-
 def check_metrics(model: keras.Model, strategy: str) -> None:
     """Raise ConfigError unless every metric's fresh state is a sum that starts at zero."""
-    for variable in metric_variables(model):
+    for variable in model.metrics_variables:
         if variable.aggregation != "sum" or local_value(variable).any():
             require("a metric that is no sum", strategy, f"metric state {variable.path!r}")
 
 
 def kept_over_resets(model: keras.Model) -> list[str]:
     """Notes about state that the reset_state() of its metric leaves as it is."""
-    variables = metric_variables(model)
+    variables = model.metrics_variables
     with keras.StatelessScope(state_mapping=[(v, tf.ones(v.shape, v.dtype)) for v in variables]) as scope:
         model.reset_metrics()
         kept = [v.path for v in variables if np.any(scope.get_current_value(v))]
@@ -80,7 +75,7 @@ def check_shared_metrics(model: keras.Model, batch: Batch, y_pred: Any, strategy
         ]
         whole, first, second, both = (_counted(model, some) for some in (parts[:1], parts[1:2], parts[2:], parts[1:]))
         summed = [a + b for a, b in zip(first, second, strict=True)]
-        for variable, one, other in zip(metric_variables(model), both, summed, strict=True):
+        for variable, one, other in zip(model.metrics_variables, both, summed, strict=True):
             if not np.allclose(one, other, **_TOLERANCE):
                 require("a metric that is no sum", strategy, f"metric state {variable.path!r}")
         of_parts = results(model, summed)
@@ -111,7 +106,7 @@ def numbers_left_out(model: keras.Model, batch: Batch, y_pred: Any) -> list[str]
 
 def _counted(model: keras.Model, batches: Sequence[Any]) -> list[Any]:
     """The state of all metrics after (x, y, y_pred, sample weight) of these batches; their own stays as it is."""
-    variables = metric_variables(model)
+    variables = model.metrics_variables
     with keras.StatelessScope(state_mapping=[(v, tf.zeros(v.shape, v.dtype)) for v in variables]) as scope:
         for batch in batches:
             model.compute_metrics(*batch)
@@ -120,7 +115,7 @@ def _counted(model: keras.Model, batches: Sequence[Any]) -> list[Any]:
 
 def fit(model: keras.Model, states: Sequence[Any]) -> bool:
     """Whether saved state has the shapes of the model's metrics."""
-    return [tuple(v.shape) for v in metric_variables(model)] == [tuple(state.shape) for state in states]
+    return [tuple(v.shape) for v in model.metrics_variables] == [tuple(state.shape) for state in states]
 
 
 def results(model: keras.Model, states: list[Any], *, with_loss: bool = False) -> dict[str, Any]:
@@ -128,19 +123,10 @@ def results(model: keras.Model, states: list[Any], *, with_loss: bool = False) -
 
     Each is a number or, as a score of each class is, a list of them.
     """
-    mapping = list(zip(metric_variables(model), states, strict=True))
+    mapping = list(zip(model.metrics_variables, states, strict=True))
     with keras.StatelessScope(state_mapping=mapping):
-        values = dict(_named(model.get_metrics_result()))
-    return {name: np.asarray(value).tolist() for name, value in values.items() if with_loss or name != "loss"}
-
-
-def _named(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every result by its name: those of a metric that has several are beside the others, as in Keras' history."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _named(value)
-        else:
-            yield name, np.asarray(value, keras.config.floatx())
+        values = {name: np.asarray(v, keras.config.floatx()) for name, v in by_name(model.get_metrics_result())}
+    return {name: value.tolist() for name, value in values.items() if with_loss or name != "loss"}
 
 
 class MetricStates:
@@ -157,7 +143,7 @@ class MetricStates:
         of_batch: Callable[[list[Any]], list[Any]] | None = None,
     ) -> None:
         """`of_batch` makes of the sums of a step over all replicas what it counts for, if that is another thing."""
-        self._strategy, self._variables, self._of_batch = strategy, metric_variables(model), of_batch
+        self._strategy, self._variables, self._of_batch = strategy, model.metrics_variables, of_batch
         self._apart = strategy.num_replicas_in_sync > 1 or of_batch is not None
         # A function: each epoch begins with it, and outside one a replica of Mirrored is a thread to start.
         self._assign = tf.function(self._assign_replicas, autograph=False)

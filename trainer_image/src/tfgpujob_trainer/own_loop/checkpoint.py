@@ -16,6 +16,7 @@ from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
 from tfgpujob_trainer.checkpoints.store import Store
 from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.model.variables import PlainVariable
 from tfgpujob_trainer.own_loop.task import Task
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.train.assemble import published
@@ -60,13 +61,6 @@ class Checkpoint:
         self._task.run_status.update(phase=phases.TRAINING)
 
 
-class _Plain:
-    """A tf.Variable with the interface of Keras' variables."""
-
-    def __init__(self, variable: Any) -> None:
-        self.value, self.shape, self.assign = variable, variable.shape, variable.assign
-
-
 def named(objects: Mapping[str, Any]) -> dict[str, Any]:
     """The variables of these objects by names that are the same at each start. Raises ConfigError if one has no such
     name.
@@ -81,7 +75,9 @@ def named(objects: Mapping[str, Any]) -> dict[str, Any]:
             )
         for number, variable in enumerate(variables):
             path = getattr(variable, "path", None) or variable.name.split(":")[0]
-            found[f"{name}/{number:04d}/{path}"] = _Plain(variable) if isinstance(variable, tf.Variable) else variable
+            found[f"{name}/{number:04d}/{path}"] = (
+                PlainVariable(path, variable) if isinstance(variable, tf.Variable) else variable
+            )
     if not found:
         raise ConfigError("checkpoint() is given nothing to save", "such as model=model, optimizer=optimizer")
     return found

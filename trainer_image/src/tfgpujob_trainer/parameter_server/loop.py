@@ -137,10 +137,7 @@ class Chief:
     def _add(self, position: Position, sums: Sums) -> Position:
         """Add the result of a step."""
         if not np.isfinite([numerator for numerator, _ in sums.loss]).all():
-            raise NotFiniteError(
-                f"the loss of step {position.step} is NaN or infinite",
-                "lower the learning rate, clip the gradients, or look for bad values in the data",
-            )
+            raise NotFiniteError.of_step(position.step)
         states = self._run.metric_states or [np.zeros_like(state) for state in sums.metrics]
         self._run.metric_states = [old + new for old, new in zip(states, sums.metrics, strict=True)]
         return replace(position, loss=add_loss(position.loss, sums.loss))

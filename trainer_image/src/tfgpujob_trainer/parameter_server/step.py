@@ -21,7 +21,7 @@ from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.model.batch import Batch, unpack
 from tfgpujob_trainer.model.class_weights import weigher
 from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, mean_loss, numbers_of, total_loss
-from tfgpujob_trainer.model.metrics import metric_variables, results
+from tfgpujob_trainer.model.metrics import results
 from tfgpujob_trainer.model.moving_statistics import is_of_author
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.variables import PlainVariable
@@ -65,7 +65,7 @@ class ServerSteps:
         self._first_epoch = first_epoch
         self._weigh = weigher(class_weights or {})
         self._loss = LossParts(model)
-        self._metrics = metric_variables(model)
+        self._metrics = model.metrics_variables
         self._has_normaliser: list[bool] = []
         self.captured: list[PlainVariable] = []
         self.draws = False  # nothing is exact after a restart here

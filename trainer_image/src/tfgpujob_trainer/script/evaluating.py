@@ -15,7 +15,6 @@ from tfgpujob_trainer.data.sources import Source
 from tfgpujob_trainer.data.splits import agree_on_data
 from tfgpujob_trainer.model.batch import batch_spec
 from tfgpujob_trainer.model.build import build
-from tfgpujob_trainer.model.metrics import metric_variables
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.model.taken_over import take_over
@@ -108,7 +107,7 @@ class Evaluations:
                 "a callback of fit() calls evaluate(), and under ParameterServer the workers are at its steps",
                 "pass fit() validation_data, or evaluate after it",
             )
-        counted = [local_value(variable) for variable in metric_variables(model)]
+        counted = [local_value(variable) for variable in model.metrics_variables]
         try:
             return self._evaluator(steps, data, size)(data, hooks)
         finally:

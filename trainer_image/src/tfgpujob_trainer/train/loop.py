@@ -208,7 +208,4 @@ def _skipped(run: Run[SynchronizedSteps], step: int) -> None:
 def _not_finite(run: Run[SynchronizedSteps], step: int, flags: Sequence[float]) -> None:
     local = run.built.session.local_replicas
     workers = sorted({int(replica) // local for replica in np.flatnonzero(flags)})
-    raise NotFiniteError(
-        f"the loss of step {step} is NaN or infinite on worker {', '.join(map(str, workers))}",
-        "lower the learning rate, clip the gradients, or look for bad values in the data",
-    )
+    raise NotFiniteError.of_step(step, f" on worker {', '.join(map(str, workers))}")
