@@ -7,7 +7,7 @@ import threading
 import pytest
 from tests.machine import PATIENCE
 
-from tfgpujob_trainer.data.sources.elements import elements
+from tfgpujob_trainer.data.sources.stream import elements
 
 
 class SlowToEnd:

@@ -17,19 +17,19 @@ from tfgpujob_trainer.checkpoints.directory import Owner
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.cluster.wait_for_workers import wait_for_workers
 from tfgpujob_trainer.contract import config, entrypoint, environment, own_program, script
-from tfgpujob_trainer.contract.command_line import parser
+from tfgpujob_trainer.contract.config import parser
 from tfgpujob_trainer.contract.exits import Outcome, TrainerError, classify
 from tfgpujob_trainer.contract.temporary_folder import check_temporary_folder
 from tfgpujob_trainer.reporting.ledger import Ledger
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import gang, processes
 from tfgpujob_trainer.supervise.commands import Start
+from tfgpujob_trainer.supervise.gang import in_round
 from tfgpujob_trainer.supervise.last_copy import LastCopies
 from tfgpujob_trainer.supervise.launcher import run, shared_gpu
 from tfgpujob_trainer.supervise.own_rounds import run_in_rounds
 from tfgpujob_trainer.supervise.pod_end import end_pod
 from tfgpujob_trainer.supervise.processes import WarmProcess
-from tfgpujob_trainer.supervise.round_environment import in_round
 from tfgpujob_trainer.supervise.supervisor import Supervisor
 
 _LOOP = "tfgpujob_trainer.script.loop"

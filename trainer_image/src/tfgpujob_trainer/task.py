@@ -23,7 +23,7 @@ from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.cluster.collective_deadline import CollectiveDeadline
 from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
-from tfgpujob_trainer.contract.command_line import parser
+from tfgpujob_trainer.contract.config import parser
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import Outcome, StoppedError, classify, users_traceback
 from tfgpujob_trainer.contract.text import counted

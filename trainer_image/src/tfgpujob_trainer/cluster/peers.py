@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.cluster.replica_sum import sum_over_replicas
+from tfgpujob_trainer.reporting.log import say
 
 _SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
 """Sizes of a message in int32 numbers; few sizes, so that few functions are traced."""
@@ -109,3 +111,23 @@ class Peers:
 
         devices = self._strategy.extended.worker_devices
         return self._strategy.experimental_local_results(self._strategy.run(replica))[0]
+
+
+_NUMBERS = 1 << 20
+_ROUNDS = 3
+
+
+def measure_all_reduce(peers: Peers) -> None:
+    """Time an all-reduce of 4 MiB, the best of a few, and log it. Every worker must call this."""
+    if peers.workers == 1:
+        return
+    seconds = []
+    for _ in range(1 + _ROUNDS):
+        began = time.monotonic()
+        peers.sum_floats(_NUMBERS)
+        seconds.append(time.monotonic() - began)
+    best = min(seconds[1:])
+    say(
+        f"all-reduce of {4 * _NUMBERS >> 20} MiB over {peers.workers} workers: {1000 * best:.1f} ms, "
+        f"{4 * _NUMBERS / best / 1e9:.2f} GB/s"
+    )

@@ -7,6 +7,7 @@ nearest known one.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -96,3 +97,15 @@ def _override(data: dict[str, Any], override: str) -> None:
         data[last] = json.loads(text)
     except ValueError:
         data[last] = text
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, which the training process has too."""
+    result = argparse.ArgumentParser(
+        prog="tfgpu-train", description="Checks the configuration, then trains in child processes."
+    )
+    result.add_argument("--config", type=Path, required=True, metavar="FILE", help="spec.trainer as JSON")
+    result.add_argument(
+        "--set", action="append", default=[], metavar="A.B=C", help="override one field, such as params.units=32"
+    )
+    return result

@@ -18,8 +18,7 @@ import tensorflow as tf
 
 from tfgpujob_contract.strategies import Strategy
 from tfgpujob_trainer.contract.support import require
-from tfgpujob_trainer.model.batch import Batch, unpack
-from tfgpujob_trainer.model.class_weights import weigher
+from tfgpujob_trainer.model.batch import Batch, unpack, weigher
 from tfgpujob_trainer.model.loss import LossParts, LossSums, grouped, loss_of, mean_loss, numbers_of, total_loss
 from tfgpujob_trainer.model.metrics import results
 from tfgpujob_trainer.model.moving_statistics import is_of_author

@@ -22,8 +22,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.sources import cached
 from tfgpujob_trainer.data.sources.base import NAMED, Rows, leaves
 from tfgpujob_trainer.data.sources.batches import Batches, Extent
-from tfgpujob_trainer.data.sources.elements import elements
-from tfgpujob_trainer.data.sources.stream import draws, with_inputs
+from tfgpujob_trainer.data.sources.stream import draws, elements, with_inputs
 from tfgpujob_trainer.data.sources.text import as_text, is_text, refuse_text
 from tfgpujob_trainer.script.transformations import AGAIN, BATCHES, GROUPS, MAPS
 

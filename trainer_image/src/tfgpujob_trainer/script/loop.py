@@ -24,7 +24,7 @@ from tfgpujob_trainer.cluster.peer_names import resolve_peers
 from tfgpujob_trainer.cluster.stop import StopFlag
 from tfgpujob_trainer.cluster.strategy import listening
 from tfgpujob_trainer.contract import config, own_program, script
-from tfgpujob_trainer.contract.command_line import parser
+from tfgpujob_trainer.contract.config import parser
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, TrainerError, users_traceback
 from tfgpujob_trainer.own_loop.supervised import new_status

@@ -20,8 +20,7 @@ import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model import metrics
-from tfgpujob_trainer.model.batch import batch_spec, unpack
-from tfgpujob_trainer.model.class_weights import weigher
+from tfgpujob_trainer.model.batch import batch_spec, unpack, weigher
 from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.model.metrics import MetricStates
 from tfgpujob_trainer.model.moving_statistics import Statistics, batch_normalization_notes, moving_statistics

@@ -17,8 +17,7 @@ import tensorflow as tf
 from tfgpujob_trainer.cluster.strategy import name_in_support
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
-from tfgpujob_trainer.model.batch import Batch, batch_spec, unpack
-from tfgpujob_trainer.model.class_weights import weigher
+from tfgpujob_trainer.model.batch import Batch, batch_spec, unpack, weigher
 from tfgpujob_trainer.model.loss import LossParts, LossSums, add_step, grouped, mean_loss, total_loss
 from tfgpujob_trainer.model.metrics import (
     MetricStates,

@@ -8,14 +8,16 @@ pods have.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tfgpujob_contract.pod import MAX_REPLICAS
+from tfgpujob_contract.variables import Variable
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
+from tfgpujob_trainer.contract import environment
 from tfgpujob_trainer.contract.environment import Environment, Recovery
-from tfgpujob_trainer.contract.resize import addresses
+from tfgpujob_trainer.contract.resize import addresses, resized, tasks
 from tfgpujob_trainer.reporting.log import say
-from tfgpujob_trainer.supervise.commands import Naming
+from tfgpujob_trainer.supervise.commands import Naming, Start
 from tfgpujob_trainer.supervise.follower import Follower
 from tfgpujob_trainer.supervise.leader import Leader
 from tfgpujob_trainer.supervise.member import Member
@@ -97,3 +99,18 @@ def _host(env: Environment) -> str:
 def _cannot_listen(port: int, error: OSError) -> Member:
     say(f"no restarts in place: port {port}: {error.strerror}")
     return Member()
+
+
+def in_round(own: Mapping[str, str], now: Start, processes: int, restarts: int | None) -> dict[str, str]:
+    """The environment of a training process in a round, from its own, which is that of round 0. `processes`: in each
+    pod; `restarts`: of all pods, if they are not the round's."""
+    told = dict(own)
+    if now.round:
+        times = now.restarts if restarts is None else restarts
+        told |= {environment.ROUND: str(now.round), environment.IN_PLACE_RESTARTS: str(times)}
+    if now.workers is not None:
+        told["TF_CONFIG"] = resized(own["TF_CONFIG"], now.workers, processes, now.without)
+        told[environment.WITHOUT] = ",".join(str(task) for task in tasks(now.without, processes))
+        # TF_CONFIG's index no longer identifies the pod.
+        told[Variable.REPLICA_INDEX] = str(environment.read(own).index)
+    return told

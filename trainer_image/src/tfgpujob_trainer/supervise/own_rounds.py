@@ -15,9 +15,9 @@ from tfgpujob_trainer.reporting.resize_requests import ResizeRequests
 from tfgpujob_trainer.reporting.run_status import RunStatus
 from tfgpujob_trainer.supervise import gang
 from tfgpujob_trainer.supervise.commands import Start
+from tfgpujob_trainer.supervise.gang import in_round
 from tfgpujob_trainer.supervise.launcher import run
 from tfgpujob_trainer.supervise.own_program import OwnProgram, RoundFolders
-from tfgpujob_trainer.supervise.round_environment import in_round
 
 
 def run_in_rounds(

@@ -20,8 +20,7 @@ from tfgpujob_trainer.checkpoints.manager import CheckpointManager
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.checkpoints.open_stores import open_stores
 from tfgpujob_trainer.checkpoints.store import variables_to_save
-from tfgpujob_trainer.cluster.all_reduce_speed import measure_all_reduce
-from tfgpujob_trainer.cluster.peers import Peers
+from tfgpujob_trainer.cluster.peers import Peers, measure_all_reduce
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
 from tfgpujob_trainer.contract.text import counted

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -141,6 +143,16 @@ def _by_missing(part: Any) -> np.ndarray:
     missing = [(a == 0) | np.not_equal(a, a) if a.dtype.kind in "fiub" else a == a[:1] for a in arrays]
     shares = [np.mean(np.reshape(found, (len(found), -1)), axis=1) for found in missing]
     return np.argsort(np.sum(shares, axis=0), kind="stable")
+
+
+def matching(patterns: Any, what: str) -> list[str]:
+    """The files of one pattern or of several, sorted; raises ConfigError if one matches nothing."""
+    wanted = [patterns] if isinstance(patterns, (str, os.PathLike)) else list(patterns)
+    found = [sorted(glob.glob(os.fspath(pattern), recursive=True)) for pattern in wanted]  # noqa: PTH207 (absolute)
+    for pattern, files in zip(wanted, found, strict=True):
+        if not files:
+            raise ConfigError(f"{what}: no file matches {pattern}", "check the path, and the mounted volume")
+    return [file for files in found for file in files]
 
 
 def share(rows: int, parts: int, index: int) -> slice:

@@ -15,8 +15,7 @@ import tensorflow as tf
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.sources import zero_copy
-from tfgpujob_trainer.data.sources.base import Indexed, Rows, as_keras_float, batched
-from tfgpujob_trainer.data.sources.matching import matching
+from tfgpujob_trainer.data.sources.base import Indexed, Rows, as_keras_float, batched, matching
 
 _HEADER = 12
 """Bytes before a record: its length (uint64) and that number's checksum."""

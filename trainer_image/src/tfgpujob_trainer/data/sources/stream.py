@@ -6,7 +6,9 @@ would break that is refused where it can be seen: a dataset that shuffles, or th
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,6 @@ from tfgpujob_trainer.data.sources.base import (
     map_leaves,
     parts_of,
 )
-from tfgpujob_trainer.data.sources.elements import elements
 from tfgpujob_trainer.data.sources.text import content, refuse_text
 
 _READ_ALL = (
@@ -34,6 +35,21 @@ _READ_ALL = (
 _CHUNK = 256
 _RANDOM_OPS = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial", "Assign")
 """Operations with a state; a Keras layer that draws assigns its seed."""
+
+
+def elements(dataset: Any) -> Iterator[Any]:
+    """The dataset's elements in NumPy; after the last one the reader does not wait for the pipeline to end.
+
+    tf.data ends a pipeline by cancelling the thread that tunes it, which may overlook that and then sleeps until it
+    would have tuned again: for about as long as it has run, up to a minute. (`Model::OptimizeLoop` is woken before its
+    CancellationManager says that it is cancelled.) So another thread releases it.
+    """
+    held = [dataset.as_numpy_iterator()]
+    try:
+        yield from held[0]
+    finally:
+        with suppress(RuntimeError):  # no room for one more thread, or Python ends: then who has read waits after all
+            threading.Thread(target=held.clear, name="end-of-pipeline", daemon=True).start()
 
 
 class Stream(Ordered):

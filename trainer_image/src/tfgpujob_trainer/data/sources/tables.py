@@ -11,7 +11,7 @@ import numpy as np
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.data.sources.arrays import Arrays
-from tfgpujob_trainer.data.sources.matching import matching
+from tfgpujob_trainer.data.sources.base import matching
 
 Columns = dict[str, np.ndarray]
 """By name: numbers in float64, and text as bytes objects."""
