@@ -122,6 +122,13 @@ def test_what_layers_keep_is_that_of_one_device(kind, trainable):
     assert int(local_value(found.rows)) == 2 * ROWS
 
 
+@pytest.mark.usefixtures("float64")
+def test_a_graph_made_after_an_evaluation_shares_what_layers_keep_in_the_training():
+    """That of short batches, which XLA does not compile; the evaluation comes before the first of these."""
+    run = train(keeping, jit="replica", validation=data(), evaluate={"everySteps": 2})
+    assert int(local_value(run.built.model.layers[0].rows)) == 2 * ROWS
+
+
 class Rows(keras.layers.Layer):
     """Counts all rows that it is given, also to be evaluated."""
 

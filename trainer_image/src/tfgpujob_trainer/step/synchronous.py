@@ -77,7 +77,8 @@ class SynchronousSteps:
         self._loss, self._lookups = LossParts(model), Lookups()
         self.metric_states = MetricStates(strategy, model, self._loss.of_batch if self._loss.has_outputs else None)
         self._statistics = Statistics(moving_statistics(model))
-        self._states = LayerStates(strategy, model)
+        self._states = {training: LayerStates(strategy, model) for training in (True, False)}
+        """What layers change in the training, and what in an evaluation."""
         name = name_in_support(strategy)
         self.notes = batch_normalization_notes(model, name, takeover.accumulate)
         self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
@@ -175,7 +176,7 @@ class SynchronousSteps:
                 f"{names}: if a call changes it, each micro-batch does, as in gradient accumulation by Keras"
             )
         found = self._tried(trial, moves=True)
-        self.notes += [*self._loss.notes, *found] if training else found
+        self.notes += [*self._loss.notes, *found] if training else [note for note in found if note not in self.notes]
 
     def has_changed(self) -> bool:
         """Whether what the steps read, and that is no weight, has another value than when they were tried."""
@@ -183,11 +184,15 @@ class SynchronousSteps:
 
     def try_again(self) -> list[str]:
         """Fit the steps to the values of now; what is new to say of them."""
-        before = self._loss.sums[True] | self._loss.sums[False], self._states.kinds
+        before = self._found()
         found = [note for trial in self._trials.values() for note in self._tried(trial, moves=False)]
-        if (self._loss.sums[True] | self._loss.sums[False], self._states.kinds) != before:
+        if self._found() != before:
             self._begin()
         return found
+
+    def _found(self) -> Any:
+        """What the graphs of the steps depend on."""
+        return [(self._loss.sums[training].copy(), states.kinds) for training, states in self._states.items()]
 
     def _kept(self) -> list[Any]:
         return states_of_author(self._model) if self._strategy.num_replicas_in_sync > 1 else []
@@ -196,11 +201,11 @@ class SynchronousSteps:
         states = self._kept()
         with self._loss.unmeasured():
             found = trial(states, moves=moves)
-        notes = [*self._states.take(states, found, trial.changed), *trial.sums(found)]
+        notes = [*self._states[trial.training].take(states, found, trial.changed), *trial.sums(found)]
         coupled = trial.coupled(found)
         if not coupled:
             return notes
-        kept = ", ".join(self._states.unlike)
+        kept = ", ".join(self._states[trial.training].unlike)
         coupled += f"; layers use what they have just changed: {kept}" if kept else ""
         if trial.training and (count := self._takeover.accumulate) > 1:
             if not self._allow_coupled_loss:
@@ -267,7 +272,7 @@ class SynchronousSteps:
         regularisers, update = self._regularisers, self._update
         if jit:
             sums, regularisers, update = jitted(self._sums), jitted(regularisers), jitted_update(self._strategy, update)
-        batch, before, states_before = batches[replica], self.metric_states.begin_step(), self._states.before()
+        batch, before, states_before = batches[replica], self.metric_states.begin_step(), self._states[True].before()
         if self._takeover.accumulate == 1:
             groups, gradients = sums(batch)
         else:
@@ -275,13 +280,13 @@ class SynchronousSteps:
         message = self._message(groups, votes, own_seconds, weight)
         message["gradients"], message["shared"] = apart(gradients)
         message["statistics"] = self._statistics.of_step(weight)
-        message["states"] = self._states.message(states_before, multiplied(_rows(batch), weight))
+        message["states"] = self._states[True].message(states_before, multiplied(_rows(batch), weight))
         message, times = self._all_reduce.gradients(message)
         message["gradients"] = together(message["gradients"], gradients, message["shared"])
         loss = [*message["groups"], *self._regularisation()]
         applied = update(message["gradients"], message["groups"], regularisers() if self._loss.regularised else [])
         self._statistics.assign(message["statistics"])
-        self._states.assign(states_before, message["states"])
+        self._states[True].assign(states_before, message["states"])
         states = self.metric_states.end_step(before, message["metrics"])
         return applied, message["flags"], loss, states, times
 
@@ -395,12 +400,12 @@ class SynchronousSteps:
         self, batches: Any, edges: Any, votes: Any, own_seconds: Any, *, jit: bool
     ) -> tuple[Any, ...]:
         batch, weight = batches[local_replica(self._strategy)], stand_in.weight(self._strategy, edges)
-        before, states_before = self.metric_states.begin_step(), self._states.before()
+        before, states_before = self.metric_states.begin_step(), self._states[False].before()
         groups = stand_in.weighted((jitted(self._evaluated) if jit else self._evaluated)(batch), weight)
         message = self._message(groups, votes, own_seconds, weight)
-        message["states"] = self._states.message(states_before, multiplied(_rows(batch), weight))
+        message["states"] = self._states[False].message(states_before, multiplied(_rows(batch), weight))
         message, times = self._all_reduce(message)
-        self._states.assign(states_before, message["states"])
+        self._states[False].assign(states_before, message["states"])
         states = self.metric_states.end_step(before, message["metrics"])
         return tf.constant(True), message["flags"], [*message["groups"], *self._regularisation()], states, times
 
