@@ -140,6 +140,13 @@ class Rows(keras.layers.Layer):
         return x
 
 
+class Evaluated(Rows):
+    """Counts those that are evaluated only."""
+
+    def call(self, x, training=False):
+        return x if training else super().call(x)
+
+
 class Normed(keras.layers.Layer):
     """Divides by the largest number so far, of these rows too."""
 
@@ -235,9 +242,10 @@ def test_weights_that_a_step_assigns_are_those_of_one_device():
 
 
 @pytest.mark.parametrize("kind", [keras.Sequential, OwnStep])
-def test_rows_that_are_evaluated_count_too(kind):
-    run = train(lambda: keeping(kind, layer=Rows), validation=data(), evaluate={"everyEpochs": 1})
-    assert [int(one) for one in run.built.model.layers[0].rows.value.values] == [2 * 2 * ROWS] * 2
+@pytest.mark.parametrize(("layer", "times"), [(Rows, 2), (Evaluated, 1)])
+def test_rows_that_are_evaluated_count_too(kind, layer, times):
+    run = train(lambda: keeping(kind, layer=layer), validation=data(), evaluate={"everyEpochs": 1})
+    assert [int(one) for one in run.built.model.layers[0].rows.value.values] == [times * 2 * ROWS] * 2
 
 
 def test_what_replicas_cannot_share_is_refused_by_name():

@@ -53,7 +53,7 @@ class OwnSteps:
         self.metric_states = MetricStates(strategy, model)
         self._statistics = Statistics(moving_statistics(model))
         self._trials = OwnTrials(strategy, self._all_reduce, model, self._returned, name)
-        self._lookups, self._states = self._trials.lookups, self._trials.states
+        self._lookups = self._trials.lookups
         self.notes = batch_normalization_notes(model, name, 1)
         self._rows: dict[int, Any] = {}
         self._weights: dict[int, Any] = {}
@@ -166,7 +166,8 @@ class OwnSteps:
         rows = multiplied(tf.shape(tf.nest.flatten(batch)[0])[0], weight)
         self._weights[replica] = weight
         self._rows[replica], self._uses[replica] = rows, 0
-        before, states_before = self.metric_states.begin_step(), self._states.before()
+        kept = self._trials.states[step]
+        before, states_before = self.metric_states.begin_step(), kept.before()
         given = self._call(step, batch)
         logs = dict(metrics.by_name(given))
         self._names[step] = {name: self._results.get(id(value), name) for name, value in logs.items()}
@@ -185,13 +186,13 @@ class OwnSteps:
             "groups": groups,
             "metrics": [multiplied(s, rows if mean else weight) for s, mean in zip(counted, means, strict=True)],
             "statistics": self._statistics.of_step(weight),
-            "states": self._states.message(states_before, rows),
+            "states": kept.message(states_before, rows),
         }
         message, times = self._all_reduce(message)
         groups = [(n * d if is_sum else n, d) for is_sum, (n, d) in zip(sums, message["groups"], strict=True)]
         if step == "train_step":
             self._statistics.assign(message["statistics"])
-        self._states.assign(states_before, message["states"])
+        kept.assign(states_before, message["states"])
         of_step = [
             s / tf.cast(message["rows"], s.dtype) if mean else s
             for s, mean in zip(message["metrics"], means, strict=True)

@@ -45,7 +45,8 @@ class OwnTrials:
         self._strategy, self._all_reduce, self._model, self._call, self._name = strategy, all_reduce, model, call, name
         self._metrics, self._optimizers = list(model.metrics_variables), list(optimizers_of(model).values())
         self._shared = {id(v) for v in (*self._metrics, *moving_statistics(model))}
-        self.states, self.lookups = LayerStates(strategy, model), Lookups()
+        self.states = {step: LayerStates(strategy, model) for step in ("train_step", "test_step")}
+        self.lookups = Lookups()
         self._trials: dict[str, Trial] = {}
         self._kinds: dict[tuple[str, str], list[float]] = {}
         """What each number that a step returns, and each use of an optimizer, may be."""
@@ -69,7 +70,7 @@ class OwnTrials:
     @property
     def found(self) -> Any:
         """What the graphs of the steps depend on; equal if they need not be traced again."""
-        return dict(self._kinds), dict(self._means), self.states.kinds
+        return dict(self._kinds), dict(self._means), [states.kinds for states in self.states.values()]
 
     def is_sum(self, step: str, name: str) -> bool:
         """Whether a number that a step returns is a sum over the rows, and no mean."""
@@ -176,8 +177,8 @@ class OwnTrials:
 
     def _fit(self, step: str, *, first: bool) -> list[str]:
         """Run the trial of a step: what remains possible of all that it may be; what is new to say of it."""
-        trial, trains = self._trials[step], step == "train_step"
-        states = self._assigned(trial) if trains else []
+        trial = self._trials[step]
+        states = self._assigned(trial)
         found = trial([*states, *self._metrics], moves=first)
         counts = zip(*(seen.states[len(states) :] for seen in found), strict=True)
         odd: list[str] = []
@@ -190,9 +191,9 @@ class OwnTrials:
             known = self._kinds.get((step, name), [MEAN, SUM])
             fitting = [kind for kind in known if all(self._is(kind, name, seen, trial) for seen in found)]
             self._kinds[step, name] = fitting
-        if not trains:
-            return []
-        notes = self.states.take(states, found, trial.changed)
+        notes = self.states[step].take(states, found, trial.changed)
+        if step == "test_step":
+            return notes
         said = self._notes(trial, [self._kinds[step, name] for name in whole if name.startswith(_use(""))], odd)
         notes += said if said != self._said else []
         self._said = said
