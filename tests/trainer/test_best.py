@@ -12,7 +12,6 @@ from tests.trainer.inprocess import train_here
 from tfgpujob_trainer.checkpoints.store import newest
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.callbacks import chosen
 from tfgpujob_trainer.train.best import BestEvaluation, updated
 from tfgpujob_trainer.train.finish import finish
@@ -74,7 +73,7 @@ def test_training_stops_early_and_ends_with_the_best_weights(tmp_path, capsys):
     summary = finish(run, Position(step=best + 9))
     assert (summary["best"]["step"], summary["stoppedEarly"]) == (best, True)
     assert run.evaluate(run.built.validation)["loss"] == pytest.approx(summary["best"]["value"], abs=1e-6)
-    kept = newest(tmp_path / "best", say)
+    kept = newest(tmp_path / "best")
     assert kept is not None
     assert kept.path.name == f"step-{best:010d}"
     assert len(list((tmp_path / "best" / "checkpoints").glob("step-*"))) == 1
@@ -100,7 +99,7 @@ def test_what_is_best_survives_a_restart(tmp_path, capsys, devices):
 def test_a_stop_at_an_evaluation_owes_it(tmp_path, capsys):
     run = trained(tmp_path, epochs=None, steps=5)
     capsys.readouterr()
-    saved = newest(tmp_path, say)
+    saved = newest(tmp_path)
     assert saved is not None
     run.checkpoints._store.save(5, saved.arrays(), {**saved.state, "owesEvaluation": True}, "{}")
     trained(tmp_path, epochs=None, steps=6)

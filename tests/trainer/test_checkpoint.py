@@ -27,13 +27,15 @@ def owner(attempt=1, restart=0, job="job"):
 
 
 @pytest.fixture
-def said():
-    return []
+def said(monkeypatch):
+    found: list[str] = []
+    monkeypatch.setattr("tfgpujob_trainer.checkpoints.store.say", found.append)
+    return found
 
 
 @pytest.fixture
-def store(tmp_path, said):
-    result = Store(tmp_path, owner(), keep=2, say=said.append)
+def store(tmp_path):
+    result = Store(tmp_path, owner(), keep=2)
     result.take_ownership()
     return result
 
@@ -113,9 +115,9 @@ def test_newer_than(store):
 
 
 @pytest.mark.parametrize(("attempt", "restart"), [(2, 0), (1, 1)])
-def test_an_older_writer_finds_the_newer_and_writes_nothing(store, tmp_path, said, attempt, restart):
+def test_an_older_writer_finds_the_newer_and_writes_nothing(store, tmp_path, attempt, restart):
     save(store, 1)
-    newer = Store(tmp_path, owner(attempt, restart), keep=2, say=said.append)
+    newer = Store(tmp_path, owner(attempt, restart), keep=2)
     newer.take_ownership()
     with pytest.raises(FencedError, match="nothing was written"):
         save(store, 2)
@@ -126,8 +128,8 @@ def test_an_older_writer_finds_the_newer_and_writes_nothing(store, tmp_path, sai
     assert saved.state == {"step": 1}
 
 
-def test_another_job_may_take_the_directory_over(store, tmp_path, said):
-    other = Store(tmp_path, owner(job="other"), keep=2, say=said.append)
+def test_another_job_may_take_the_directory_over(store, tmp_path):
+    other = Store(tmp_path, owner(job="other"), keep=2)
     other.take_ownership()
     with pytest.raises(FencedError, match="of another job"):
         save(store, 2)
@@ -151,9 +153,9 @@ def variable():
 
 
 @pytest.fixture
-def slow(tmp_path, said, variable):
+def slow(tmp_path, variable):
     """A store, and a run that saves to it."""
-    store = SlowStore(tmp_path, owner(), keep=2, say=said.append)
+    store = SlowStore(tmp_path, owner(), keep=2)
     store.take_ownership()
     published: list[tuple[int, float]] = []
     resume = CheckpointManager(
@@ -162,7 +164,6 @@ def slow(tmp_path, said, variable):
         identity={},
         config={},
         run_json="{}",
-        say=said.append,
         published=lambda path, step, seconds: published.append((step, seconds)),
     )
     return store, resume, published
@@ -189,10 +190,10 @@ def test_training_goes_on_while_a_save_is_written_and_changes_nothing_of_it(slow
     assert tf.train.load_checkpoint(str(first.with_suffix(""))).get_tensor("model/0000/v").tolist() == [1, 2]
 
 
-def test_a_save_that_failed_ends_the_run_at_the_next_one(slow, tmp_path, said):
+def test_a_save_that_failed_ends_the_run_at_the_next_one(slow, tmp_path):
     store, resume, published = slow
     resume.save(ALONE, 1, {"step": 1}, [])
-    Store(tmp_path, owner(attempt=2), keep=2, say=said.append).take_ownership()
+    Store(tmp_path, owner(attempt=2), keep=2).take_ownership()
     store.go_on.set()
     with pytest.raises(FencedError, match="nothing was written"):
         resume.save(ALONE, 2, {"step": 2}, [])
@@ -337,10 +338,10 @@ def test_new_layers_that_cannot_be(where, names, message, fix, earlier):
     assert caught.value.fix.startswith(fix)
 
 
-def test_a_full_disk_costs_one_save_and_nothing_of_it_stays(tmp_path, said):
+def test_a_full_disk_costs_one_save_and_nothing_of_it_stays(tmp_path):
     large = {"model/0000/kernel": np.random.default_rng(0).normal(size=(512, 512))}
     with small_disk(tmp_path / "disk", "16m") as disk:
-        store = Store(disk, owner(), keep=2, say=said.append)
+        store = Store(disk, owner(), keep=2)
         store.take_ownership()
         store.save(1, large, {"step": 1}, "{}")
         ballast = fill(disk, leave=1 << 20)
@@ -350,7 +351,7 @@ def test_a_full_disk_costs_one_save_and_nothing_of_it_stays(tmp_path, said):
         assert [path.name for path in store.directory.iterdir() if path.name != "OWNER.json"] == ["step-0000000001"]
         fill(disk)
         with pytest.raises(OSError, match="No space left on device"):
-            Store(disk, owner(attempt=2), keep=2, say=said.append).take_ownership()
+            Store(disk, owner(attempt=2), keep=2).take_ownership()
         assert not [path for path in store.directory.iterdir() if path.name.startswith(".")]
         saved = store.latest()
         assert saved is not None

@@ -143,7 +143,7 @@ def test_what_was_best_by_another_metric_is_not_compared(tmp_path, capsys):
 def test_a_run_goes_on_beyond_31_bits_of_steps(tmp_path, far):
     """Three weeks of a small model: its counters, the data's order, the optimizer's and TensorBoard's."""
     trained(tmp_path, epochs=None, steps=3)
-    store = Store(tmp_path, Owner(job_uid="", attempt=1, replica_restart=0), keep=3, say=print)
+    store = Store(tmp_path, Owner(job_uid="", attempt=1, replica_restart=0), keep=3)
     store.take_ownership()
     saved = store.latest()
     assert saved is not None

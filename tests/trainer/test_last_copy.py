@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -25,15 +26,17 @@ class Pod:
         self.said: list[str] = []
         if step is not None:
             self.memory.write(step, [STATE])
-        self.copies = LastCopies(output, owner, self.memory, self.said.append)
+        self.copies = LastCopies(output, owner, self.memory)
 
     def leave(self, round_=0):
-        self.copies.leave(round_)
+        with mock.patch("tfgpujob_trainer.supervise.last_copy.say", self.said.append):
+            self.copies.leave(round_)
         return self
 
     def taken(self):
         """The step that it has in memory once it has looked."""
-        self.copies.take()
+        with mock.patch("tfgpujob_trainer.supervise.last_copy.say", self.said.append):
+            self.copies.take()
         copy = self.memory.newest()
         assert copy is None or b"".join(self.memory.chunks(copy)) == STATE
         return None if copy is None else copy.step

@@ -43,7 +43,7 @@ def wide_and_deep(output: Path, **fields):
 
 def iterations(output: Path) -> int:
     """The optimizer's own count in the newest checkpoint: what the parameter server added up."""
-    saved = newest(output, print)
+    saved = newest(output)
     assert saved is not None
     (name,) = [name for name in saved.arrays() if name.startswith("optimizer/") and name.endswith("/iteration")]
     return int(saved.arrays()[name])
@@ -183,7 +183,7 @@ def test_whoever_dies_comes_back(launch):
 
     job.chief.process.terminate()
     assert job.chief.wait() == 143, job.logs()
-    saved = newest(output, print)
+    saved = newest(output)
     assert saved is not None
     position = saved.state["position"]
     assert f"stopped by SIGTERM after step {position['step']}, saved" in job.chief.log

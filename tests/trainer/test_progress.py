@@ -294,17 +294,18 @@ def test_workers_that_start_together_are_not_missed_at_once(monkeypatch):
         looks.append(address)
         return len(looks) >= 20
 
+    monkeypatch.setattr(wait_for_workers, "say", said.append)
     monkeypatch.setattr(wait_for_workers, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(wait_for_workers, "_answers", answers)
     cluster = {"worker": ["a.job:2222", "b.job:2222"]}
     env = read({"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})})
     assert not env.on_one_machine
-    wait_for_workers.wait_for_workers(env, said.append)
+    wait_for_workers.wait_for_workers(env)
     until(lambda: len(looks) >= 20, 10)
     assert said == []
     monkeypatch.setattr(wait_for_workers, "_PATIENCE_SECONDS", 0.0)
     looks.clear()
-    wait_for_workers.wait_for_workers(env, said.append)
+    wait_for_workers.wait_for_workers(env)
     until(lambda: bool(said), 10)
     assert said == ["waiting for 1 of 1 other workers, which do not answer: worker-1 (b.job:2222)"]
 

@@ -147,7 +147,7 @@ def test_a_crash_at_each_start_is_the_pods(launch):
 @pytest.mark.deep
 def test_a_process_that_is_lost_before_it_forks_again_is_done_without(capfd):
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    warm = WarmProcess(environment, print)
+    warm = WarmProcess(environment)
     arguments = ["--no-such-argument"]
     with Path(os.devnull).open("w") as nowhere:
         streams = Streams(nowhere.fileno(), nowhere.fileno(), nowhere.fileno())

@@ -86,7 +86,7 @@ def train(arguments: Sequence[str]) -> int:
         try:
             ledger.spent(IMPORTING, time.monotonic_ns())
             if not env.joins:
-                wait_for_workers(env, say)
+                wait_for_workers(env)
             ledger.spent(WAITING, time.monotonic_ns())
             say("importing TensorFlow …")
             outcome, last_lines = _run(settings, arguments, environments, ledger, path)
@@ -133,15 +133,15 @@ def _run(
     left = None
     if memory is not None and settings.output.store is None:
         owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart)
-        left = LastCopies(Path(settings.output.directory), owner, memory, say)
+        left = LastCopies(Path(settings.output.directory), owner, memory)
         if env.is_chief and not env.joins:
             left.take()
-    warm = WarmProcess(environments[0], say) if env.joins else None
+    warm = WarmProcess(environments[0]) if env.joins else None
     # The gang must not stop for a pod that can't continue at once.
     ready = (lambda: None) if warm is None else warm.wait_until_ready
     member = gang.member(env, len(environments), memory, ready=ready)
     if warm is None and member.speaks:
-        warm = WarmProcess(environments[0], say)
+        warm = WarmProcess(environments[0])
     spawn = processes.fresh if warm is None else warm.spawn
 
     def start(now: Start) -> list[Supervisor]:

@@ -19,8 +19,8 @@ from tfgpujob_trainer.checkpoints.memory_file import Copy, MemoryFile
 from tfgpujob_trainer.checkpoints.pace import Pace
 from tfgpujob_trainer.machine.usage import memory_room
 from tfgpujob_trainer.model.variables import reader
+from tfgpujob_trainer.reporting.log import say
 
-Say = Callable[[str], None]
 State = tuple[Mapping[str, Any], Sequence[np.ndarray]]
 """State of the run, and of its metrics."""
 
@@ -56,8 +56,8 @@ class InMemoryCheckpoints:
     fit().
     """
 
-    def __init__(self, file: MemoryFile, variables: Mapping[str, Any], *, of: str, say: Say) -> None:
-        self._file, self._of, self._say = file, of, say
+    def __init__(self, file: MemoryFile, variables: Mapping[str, Any], *, of: str) -> None:
+        self._file, self._of = file, of
         self._names, self._pace, self.on = list(variables), Pace(), True
         """`on`: whether any are made."""
         self._read = reader(variables.values())
@@ -131,4 +131,4 @@ class InMemoryCheckpoints:
 
     def _leave_out(self, reason: str) -> None:
         self.on = False
-        self._say(f"no in-memory checkpoints, so recovery in place goes back to those in storage: {reason}")
+        say(f"no in-memory checkpoints, so recovery in place goes back to those in storage: {reason}")

@@ -52,7 +52,7 @@ def _fetched(where: str, copy: Path) -> Path:
 
 def _read(path: Path, model: keras.Model, new_layers: Sequence[str]) -> tuple[list[np.ndarray], str]:
     if path.is_dir():
-        found = newest(path, say)
+        found = newest(path)
         if found is None:
             raise ConfigError(
                 f"trainer.initialWeights: there is no whole checkpoint in {path}",

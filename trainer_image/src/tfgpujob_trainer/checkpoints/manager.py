@@ -18,8 +18,7 @@ from tfgpujob_trainer.checkpoints.store import Saved, Store, place
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.variables import local_value, reader
-
-Say = Callable[[str], None]
+from tfgpujob_trainer.reporting.log import say
 
 _NEW_OUTPUT = "give the job an output of its own (output.subPath in its claim), or restore the old value"
 
@@ -40,12 +39,11 @@ class CheckpointManager:
         identity: Mapping[str, Any],
         config: Mapping[str, Any],
         run_json: str,
-        say: Say,
         published: Callable[[Path, int, float], None] = lambda *_: None,
         start: Callable[[Peers], None] = lambda _: None,
         in_memory: InMemoryCheckpoints | None = None,
     ) -> None:
-        self._store, self._variables, self._say = store, variables, say
+        self._store, self._variables = store, variables
         self._names = {place(name): name for name in variables}
         self._published, self._start, self._in_memory = published, start, in_memory
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="save")
@@ -148,7 +146,7 @@ class CheckpointManager:
         kept = None if self._in_memory is None else self._in_memory.latest()
         saved = self._store.latest(newer_than=-1 if kept is None else kept.step)
         if saved is None and kept is not None:
-            self._say(f"the state after step {kept.step} was kept in memory")
+            say(f"the state after step {kept.step} was kept in memory")
         return saved or kept
 
     def _record(self, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,14 +170,14 @@ class CheckpointManager:
                 raise ConfigError(f"variable {self._names.get(key) or saved[key]} {problem}", _NEW_OUTPUT)
         for name, value in self._config.items():
             if state["config"].get(name) != value:
-                self._say(f"changed since the checkpoint: {name} was {state['config'].get(name)}, is {value}")
+                say(f"changed since the checkpoint: {name} was {state['config'].get(name)}, is {value}")
 
     def _keeps_new_rate(self, name: str, state: Mapping[str, Any]) -> bool:
         """True for a learning rate that the code or the params have changed: it takes precedence over the saved one."""
         rate = self._rates.get(self._names[place(name)])
         if rate is None or state["learningRates"].get(name) == rate:
             return False
-        self._say(f"{name} was {state['learningRates'].get(name)}, continues with {rate}")
+        say(f"{name} was {state['learningRates'].get(name)}, continues with {rate}")
         return True
 
 

@@ -20,9 +20,9 @@ def open_stores(output: Path, settings: TrainerConfig, env: Environment, peers: 
     """The stores of the newest checkpoints and of the best; logs it when the workers do not share the directory."""
     owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart, round=env.round)
     remote = object_store(settings.output.store)
-    store = store_at(output, remote, owner, keep=settings.checkpoint.keep, say=say)
+    store = store_at(output, remote, owner, keep=settings.checkpoint.keep)
     beside = None if settings.output.store is None else f"{settings.output.store.rstrip('/')}/best"
-    best = store_at(output / "best", object_store(beside), owner, keep=1, say=say)
+    best = store_at(output / "best", object_store(beside), owner, keep=1)
     if peers.is_chief:
         try:
             store.take_ownership()

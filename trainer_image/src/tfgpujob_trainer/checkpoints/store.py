@@ -31,8 +31,7 @@ from tfgpujob_trainer.checkpoints.object_store import ObjectStore
 from tfgpujob_trainer.contract.exits import FencedError
 from tfgpujob_trainer.model.optimizers import optimizers_of
 from tfgpujob_trainer.model.variables import plain_variables
-
-Say = Callable[[str], None]
+from tfgpujob_trainer.reporting.log import say
 
 _STATE = "state.json"
 _PREFIX = "variables"
@@ -60,9 +59,9 @@ class Saved:
 class Store:
     """The checkpoint directory of one run. Only the chief saves."""
 
-    def __init__(self, output: Path, owner: Owner, *, keep: int, say: Say) -> None:
+    def __init__(self, output: Path, owner: Owner, *, keep: int) -> None:
         self.directory = output / "checkpoints"
-        self._owner, self._keep, self._say = owner, keep, say
+        self._owner, self._keep = owner, keep
 
     def take_ownership(self) -> None:
         """Become the only writer; raises FencedError if a newer attempt is it already."""
@@ -74,7 +73,7 @@ class Store:
 
     def latest(self, newer_than: int = -1) -> Saved | None:
         """The newest complete checkpoint after that step; logs it when a newer one is incomplete."""
-        return _first_whole((path for path in self._committed() if step_of(path.name) > newer_than), self._say)
+        return _first_whole(path for path in self._committed() if step_of(path.name) > newer_than)
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], run: str) -> Path:
         """Write and publish a checkpoint, then delete the oldest beyond `keep`.
@@ -147,8 +146,8 @@ class Store:
 class CopiedStore(Store):
     """A store whose checkpoints are also copied to an object store, so that they outlive the local disk."""
 
-    def __init__(self, output: Path, owner: Owner, *, keep: int, say: Say, remote: ObjectStore) -> None:
-        super().__init__(output, owner, keep=keep, say=say)
+    def __init__(self, output: Path, owner: Owner, *, keep: int, remote: ObjectStore) -> None:
+        super().__init__(output, owner, keep=keep)
         self._remote = remote
 
     def latest(self, newer_than: int = -1) -> Saved | None:
@@ -159,7 +158,7 @@ class CopiedStore(Store):
                 break
             if _problem(self.directory / name) is not None:
                 self._remote.fetch(name, self.directory)
-            found = _first_whole([self.directory / name], self._say)
+            found = _first_whole([self.directory / name])
             if found is not None:
                 return found
         return None
@@ -189,16 +188,16 @@ class CopiedStore(Store):
         return super()._current_owner() if record is None else parse_owner(record)
 
 
-def store_at(output: Path, remote: ObjectStore | None, owner: Owner, *, keep: int, say: Say) -> Store:
+def store_at(output: Path, remote: ObjectStore | None, owner: Owner, *, keep: int) -> Store:
     """The store of an output directory, with a copy in an object store if there is one."""
     if remote is None:
-        return Store(output, owner, keep=keep, say=say)
-    return CopiedStore(output, owner, keep=keep, say=say, remote=remote)
+        return Store(output, owner, keep=keep)
+    return CopiedStore(output, owner, keep=keep, remote=remote)
 
 
-def newest(path: Path, say: Say) -> Saved | None:
+def newest(path: Path) -> Saved | None:
     """The checkpoint at `path`, or the newest complete one if `path` is the output directory of a run."""
-    return _first_whole([path] if (path / COMMIT).exists() else committed(path / "checkpoints"), say)
+    return _first_whole([path] if (path / COMMIT).exists() else committed(path / "checkpoints"))
 
 
 def variables_to_save(model: keras.Model, captured: Sequence[Any] = ()) -> dict[str, Any]:
@@ -256,7 +255,7 @@ def _write_part(prefix: str, held: Mapping[str, tf.Tensor]) -> str:
     return prefix
 
 
-def _first_whole(paths: Iterable[Path], say: Say) -> Saved | None:
+def _first_whole(paths: Iterable[Path]) -> Saved | None:
     for path in paths:
         problem = _problem(path)
         if problem is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
 
 from tfgpujob_trainer.contract.environment import Environment
+from tfgpujob_trainer.reporting.log import say
 
 _LOOK_SECONDS = 5.0
 _PATIENCE_SECONDS = 30.0
@@ -15,7 +15,7 @@ _PATIENCE_SECONDS = 30.0
 _CONNECT_SECONDS = 1.0
 
 
-def wait_for_workers(env: Environment, say: Callable[[str], None]) -> None:
+def wait_for_workers(env: Environment) -> None:
     """Check in a thread which other workers listen, until each has once; log the missing ones whenever they change, but
     not in the first half minute.
 

@@ -28,7 +28,7 @@ class Checkpoint:
     def __init__(self, task: Task, directory: Path, keep: int, objects: Mapping[str, Any]) -> None:
         self._task, env = task, task.env
         owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart, round=env.round)
-        store = Store(directory, owner, keep=keep, say=say)
+        store = Store(directory, owner, keep=keep)
         if task.peers.is_chief:
             store.take_ownership()
         self._manager = CheckpointManager(
@@ -37,7 +37,6 @@ class Checkpoint:
             identity={},
             config={},
             run_json=json.dumps({"job": env.job, "program": sys.argv, "trainer": __version__}),
-            say=say,
             published=lambda *saved: task.run_status.update(lastCheckpoint=published(*saved)),
         )
 

@@ -27,7 +27,6 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.distribution.processes import from_first, greatest
 from tfgpujob_trainer.model.optimizers import build_all
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
-from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.divided_check import has_weights
 from tfgpujob_trainer.train.assemble import published
 
@@ -58,7 +57,7 @@ class DividedCheckpoints:
     ) -> None:
         owner = Owner(job_uid=env.job_uid, attempt=env.attempt, replica_restart=env.replica_restart, round=env.round)
         self._model, self._heartbeat, self._is_first = model, heartbeat, env.is_chief
-        self._store = Store(output, owner, keep=settings.checkpoint.keep, say=say)
+        self._store = Store(output, owner, keep=settings.checkpoint.keep)
         if self._is_first:
             self._store.take_ownership()
         self._run = json.dumps({"job": env.job, "program": sys.argv, "trainer": __version__})

@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from tfgpujob_trainer.checkpoints.directory import (
@@ -32,6 +31,7 @@ from tfgpujob_trainer.checkpoints.directory import (
     whole_last_copies,
 )
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
+from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.supervise import transfer
 
 _LINE_BYTES = 4096
@@ -40,8 +40,8 @@ _LINE_BYTES = 4096
 class LastCopies:
     """The copies in the output directory of a pod. `owner` identifies the start, without its round."""
 
-    def __init__(self, output: Path, owner: Owner, memory: MemoryFile, say: Callable[[str], None]) -> None:
-        self._directory, self._owner, self._memory, self._say = output / "checkpoints", owner, memory, say
+    def __init__(self, output: Path, owner: Owner, memory: MemoryFile) -> None:
+        self._directory, self._owner, self._memory = output / "checkpoints", owner, memory
 
     def leave(self, round_: int) -> None:
         """Write this pod's newest checkpoint, after processes of this round."""
@@ -60,20 +60,20 @@ class LastCopies:
                 os.fsync(file.fileno())
             if self._memory.newest() == copy:  # else its process still trains
                 half.replace(path)
-                self._say(f"the state after step {copy.step} is left in {path} for the next start")
+                say(f"the state after step {copy.step} is left in {path} for the next start")
             else:
                 half.unlink()
         except FileExistsError:
             return  # another pod writes it
         except OSError as error:
             half.unlink(missing_ok=True)
-            self._say(f"the state after step {copy.step} cannot be left in {self._directory}: {error.strerror}")
+            say(f"the state after step {copy.step} cannot be left in {self._directory}: {error.strerror}")
 
     def take(self) -> None:
         """Load the newest copy of an earlier start of this job into memory, unless storage has a newer state."""
         for path in whole_last_copies(self._directory):
             if step_of(path.name) > self._newest_saved() and self._taken(path):
-                self._say(f"the state after step {step_of(path.name)} was left by a pod of an earlier start")
+                say(f"the state after step {step_of(path.name)} was left by a pod of an earlier start")
                 break
         for path in last_copies(self._directory):
             with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ class LastCopies:
         except (OSError, ValueError, KeyError, TypeError):
             copy = None
         if copy is None:
-            self._say(f"{path} is not whole, or finds no room in memory: it is done without")
+            say(f"{path} is not whole, or finds no room in memory: it is done without")
             return False
         self._memory.replace(copy)
         return True

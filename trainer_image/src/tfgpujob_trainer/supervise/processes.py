@@ -20,8 +20,7 @@ from typing import Protocol
 
 from tfgpujob_trainer.checkpoints import memory_file
 from tfgpujob_trainer.reporting import heartbeat, resize_requests
-
-Say = Callable[[str], None]
+from tfgpujob_trainer.reporting.log import say
 
 KEEP_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
@@ -112,8 +111,7 @@ def fresh(arguments: Sequence[str], environment: Mapping[str, str], streams: Str
 class WarmProcess:
     """A process that has imported TensorFlow, and forks. If it is lost, new processes are started instead."""
 
-    def __init__(self, environment: Mapping[str, str], say: Say) -> None:
-        self._say = say
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -153,7 +151,7 @@ class WarmProcess:
             self._changed.wait_for(lambda: self._answers or self._lost)
             if self._answers:
                 return self._forks[self._answers.pop()]
-        self._say("the process that had imported TensorFlow is lost: the next one imports it again")
+        say("the process that had imported TensorFlow is lost: the next one imports it again")
         return fresh(arguments, environment, streams)
 
     def wait_until_ready(self) -> None:

@@ -86,7 +86,6 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
             "epochs": settings.epochs,
         },
         run_json=run_json(built),
-        say=say,
     )
     checkpoints = manager(
         store,
@@ -132,7 +131,7 @@ def in_memory(
     if file is None or (of_script and not is_chief):
         # Some of a script's callbacks exist only on the chief, so no other worker could provide their state.
         return None
-    return InMemoryCheckpoints(file, variables, of=str(output) if of_script else "", say=say)
+    return InMemoryCheckpoints(file, variables, of=str(output) if of_script else "")
 
 
 def published(path: Path, step: int, seconds: float) -> dict[str, Any]:

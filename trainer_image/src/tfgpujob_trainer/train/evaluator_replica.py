@@ -39,7 +39,7 @@ def follow(built: Built[Steps], evaluate: Evaluate) -> Outcome:
     output = Path(settings.output.directory)
     reader = Owner(job_uid="", attempt=1, replica_restart=0)
     remote = object_store(settings.output.store)
-    store = store_at(output, remote, reader, keep=settings.checkpoint.keep, say=say)
+    store = store_at(output, remote, reader, keep=settings.checkpoint.keep)
     seen = 0
     say(f"following the checkpoints in {store.directory}")
     while True:
