@@ -21,9 +21,10 @@ from tfgpujob.core.policies import (
     stall,
     start_timeout,
     success,
+    triggers,
 )
 from tfgpujob.core.policies.context import ReconcileContext, delete_pods, new_context
-from tfgpujob.core.policies.restart import in_place, replica, triggers
+from tfgpujob.core.policies.restart import in_place, replica
 from tfgpujob.core.status.builder import StatusBuilder
 
 Policy = Callable[[ReconcileContext], Outcome | None]
