@@ -112,7 +112,7 @@ def test_interrupted_while_following(live: LiveCluster, tmp_path: Path) -> None:
     ("namespace", "flags", "line"),
     [
         ("theirs", ["-n", "mine"], "puts stray into the namespace theirs, and -n says mine; keep one of them"),
-        (5, [], "5 is no name"),
+        (5, [], "metadata.namespace: 5 is a number"),
     ],
 )
 def test_a_job_goes_where_its_file_and_its_user_say(
