@@ -32,7 +32,12 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "args": lambda n: _container(args=["--x"] * n),
     "long arguments": lambda n: _container(args=["$(mlock" * 1000] * min(n, 36)),
     "ports": lambda n: _container(ports=[{"containerPort": i % 65000 + 1} for i in range(n)]),
-    "mounts": lambda n: _container(volumeMounts=[{"name": f"v{i}", "mountPath": f"/v{i}"} for i in range(n)]),
+    "mounts": lambda n: {
+        "spec": {
+            **_container(volumeMounts=[{"name": "v", "mountPath": f"/v{i}"} for i in range(n)])["spec"],
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        }
+    },
     "node selector": lambda n: _spec(nodeSelector={f"k{i:05d}": "v" for i in range(n)}),
     "tolerations": lambda n: _spec(tolerations=[{"key": f"k{i}"} for i in range(n)]),
     "volumes": lambda n: _spec(volumes=[{"name": f"v{i}", "emptyDir": {}} for i in range(n)]),

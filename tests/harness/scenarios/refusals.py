@@ -78,7 +78,10 @@ _MISFIT = {
         "worker": {
             "replicas": 2,
             "template": {
-                "spec": {"containers": [{"name": "tensorflow", "volumeMounts": [{"name": "none", "mountPath": "/a"}]}]}
+                "spec": {
+                    "volumes": [{"name": "a", "emptyDir": {}}],
+                    "containers": [{"name": "tensorflow", "volumeMounts": [{"name": "a", "mountPath": "/a"}] * 2}],
+                }
             },
         }
     }

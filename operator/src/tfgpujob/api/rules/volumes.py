@@ -67,6 +67,18 @@ def _mounted(job: Job) -> Iterator[Invalid]:
                 )
 
 
+def _there(job: Job) -> Iterator[Invalid]:
+    for role, template in job.templates.items():
+        claims = getattr(job.spec.replica_specs, role).volume_claim_templates or ()
+        there = {volume.name for volume in template.spec.volumes} | {claim.metadata.name for claim in claims}
+        for place, container in template.spec.each_container():
+            for index, mount in items(container, "volumeMounts"):
+                name = mount.get("name")
+                if isinstance(name, str) and name not in there and not name.startswith(_RESERVED):
+                    field = f"spec.replicaSpecs.{role}.template.spec.{place}.volumeMounts[{index}].name"
+                    yield Invalid(field, f"{name!r} is no volume of the pod", "add it to volumes, or correct the name")
+
+
 _TWO_LISTS = "a list against the lists of the template: a cost limit would have to cap what people may write"
 
 RULES = (
@@ -98,4 +110,5 @@ RULES = (
     ),
     JobRule("volumes.volume-too", _volume_too, only_python=_TWO_LISTS),
     JobRule("volumes.mounted", _mounted, only_python=_TWO_LISTS),
+    JobRule("volumes.there", _there, only_python=_TWO_LISTS),
 )
