@@ -106,6 +106,21 @@ def test_all_faults_of_a_cluster_are_found_at_once(live: LiveCluster, capsys: Ou
     assert_found(capsys.readouterr().out, IN_A_CLUSTER)
 
 
+def test_a_namespace_that_the_operator_does_not_serve_is_named(live: LiveCluster, capsys: Output) -> None:
+    answers = faulty()
+    (deployment,) = answers["/apis/apps/v1/deployments"]["items"]
+    served = {"name": "WATCH_NAMESPACES", "value": "team-a,team-b"}
+    deployment["spec"]["template"]["spec"]["containers"][0]["env"].append(served)
+    live.front.behind.update(answers)
+    try:
+        assert cli.main(["doctor"]) == Exit.CLUSTER
+    finally:
+        for path in answers:
+            del live.front.behind[path]
+    said = capsys.readouterr().out
+    assert "problem: no operator runs jobs of the namespace default, only of team-a, team-b\n" in said
+
+
 def install(folder: Path, name: str, version: str, *needs: str) -> None:
     """As pip leaves it in site-packages."""
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {n}" for n in needs)]

@@ -93,6 +93,10 @@ FAULTS: dict[str, tuple[Callable[[], Installation], str, str, bool]] = {
         lambda: replace(HEALTHY, deployments=[deployment(off="podSecurity: a\nnetworkPolicy.enabled: b")]),
         "too little is on: podSecurity, networkPolicy.enabled", "profile=multiTenant", False,
     ),
+    "a namespace that is not served": (
+        lambda: replace(HEALTHY, namespace="c", served=["a", "b"]),
+        "no operator runs jobs of the namespace c, only of a, b", "c in watchNamespaces", True,
+    ),
     "no copies": (lambda: replace(HEALTHY, deployments=[deployment(replicas=0)]), "0 copies", "--replicas=1", True),
     "image": (lambda: replace(HEALTHY, pods=[pod("ImagePullBackOff")]), "operator:1 can't be", "imagePullSecr", True),
     "crash": (lambda: replace(HEALTHY, pods=[pod("CrashLoopBackOff")]), "again and again", "--previous", True),

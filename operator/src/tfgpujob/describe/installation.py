@@ -53,6 +53,10 @@ class Installation:
     storage_classes: Sequence[Object] | None
     denied: Sequence[str] = ()
     """What the operator's ServiceAccount is not permitted, as `create pods`."""
+    namespace: str = ""
+    """The caller's."""
+    served: Sequence[str] | None = None
+    """The namespaces whose jobs the operators run; None: all, or not known."""
     sent: Object = field(default_factory=dict)
     """A job as it was sent in a dry run, and as it was returned; `refused`: the message of a refusal."""
     returned: Object | None = None
@@ -113,6 +117,12 @@ def _operator(found: Installation) -> Iterator[Finding]:
             yield Finding(f"the operator is {version}, this tool {found.version}", fix, stops=False)
         if not (deployment.get("spec") or {}).get("replicas", 1):
             yield Finding("the operator has 0 copies", f"kubectl scale deployment {_named(deployment)} --replicas=1")
+
+
+def _namespace(found: Installation) -> Iterator[Finding]:
+    if found.served is not None and found.namespace not in found.served:
+        what = f"no operator runs jobs of the namespace {found.namespace}, only of {', '.join(found.served)}"
+        yield Finding(what, f"helm upgrade with {found.namespace} in watchNamespaces, or name another namespace by -n")
 
 
 def _protections(found: Installation) -> Iterator[Finding]:
@@ -246,6 +256,7 @@ def _time(text: str | None) -> datetime | None:
 _RULES: tuple[Callable[[Installation], Iterator[Finding]], ...] = (
     _definition,
     _operator,
+    _namespace,
     _pods,
     _leader,
     _rights,

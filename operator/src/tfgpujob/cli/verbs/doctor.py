@@ -168,6 +168,8 @@ def _installation(client: Client) -> Installation:
         dns_pods=_items(client, "/api/v1/namespaces/kube-system/pods", _DNS),
         storage_classes=_items(client, "/apis/storage.k8s.io/v1/storageclasses"),
         denied=() if first is None else tuple(_denied(client, first)),
+        namespace=client.namespace,
+        served=_served(deployments or ()),
         sent=sent,
         returned=returned,
         refused=refused,
@@ -198,6 +200,12 @@ def _object(client: Client, path: str) -> Object | None:
 def _environment(deployment: Object) -> Mapping[str, str]:
     [container] = [c for c in deployment["spec"]["template"]["spec"]["containers"] if c["name"] == "operator"]
     return {variable["name"]: variable.get("value", "") for variable in container.get("env") or ()}
+
+
+def _served(deployments: Sequence[Object]) -> Sequence[str] | None:
+    """The namespaces whose jobs are run; None if that is not a list."""
+    lists = [_environment(deployment).get("WATCH_NAMESPACES", "") for deployment in deployments]
+    return sorted({name for text in lists for name in text.split(",")}) if lists and all(lists) else None
 
 
 def _lease(deployment: Object) -> str:
