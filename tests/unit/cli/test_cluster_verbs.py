@@ -469,6 +469,18 @@ def test_variables_are_those_of_every_role(capsys: Output) -> None:
     assert "write it as --env A=VALUE" in capsys.readouterr().err
 
 
+def test_commands_to_copy_name_the_namespace(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
+    live.do(lambda: live.server.create("Namespace", "", {"metadata": {"name": "research"}}, by="setup"))
+    written = {**job("there", "OneDevice", worker=1), "metadata": {"name": "there", "namespace": "research"}}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(written))
+    assert cli.main(["submit", str(tmp_path / "job.yaml")]) == Exit.OK
+    assert "follow it: tfgpu logs there -n research -f" in capsys.readouterr().out, "not the context's namespace"
+    assert cli.main(["wait", "there", "-n", "research", "--timeout", "0"]) == Exit.TIMEOUT
+    assert "tfgpu describe there -n research" in capsys.readouterr().err
+    assert cli.main(["scale", "there", "-n", "research", "--workers", "1"]) == Exit.USAGE
+    assert "tfgpu suspend there -n research, then scale, then tfgpu resume there -n research" in capsys.readouterr().err
+
+
 def test_what_is_after_the_dashes_are_the_arguments_of_a_script(capsys: Output) -> None:
     assert cli.main(["submit", SCRIPT, "--dry-run", "--", "--epochs", "2", "--name", "a b"]) == Exit.OK
     _, made = yaml.safe_load_all(capsys.readouterr().out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,6 +67,16 @@ def errors_explained() -> Iterator[None]:
         raise CliError(str(error)) from error
     except ApiError as error:
         raise _explained(error) from error
+
+
+def to_copy(text: str, name: str, namespace: str | None = None) -> str:
+    """The text, in which the commands for this job have the -n and --context of this command line. `namespace`: the
+    job's, where it is not the context's.
+    """
+    given = click.get_current_context().params
+    flags = {"-n": given.get("namespace") or namespace, "--context": given.get("context")}
+    words = "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags.items() if value)
+    return re.sub(rf"(tfgpu (?:doctor|[a-z]+ {re.escape(name)}))(?![-\w])", rf"\1{words}", text)
 
 
 def refuse_elsewhere(client: Client, name: str) -> None:

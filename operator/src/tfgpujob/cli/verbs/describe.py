@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.cli.cluster import cluster_verb, job_name, to_copy
 from tfgpujob.cli.options import page_option
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import ApiError, Client
@@ -36,7 +36,7 @@ def command(client: Client, name: str, page: str) -> None:
         text = _of_history(client, name, page, now)
         if not text:
             raise
-    click.echo(printable(text))
+    click.echo(printable(to_copy(text, name)))
 
 
 def _of_history(client: Client, name: str, page: str, now: datetime) -> str:

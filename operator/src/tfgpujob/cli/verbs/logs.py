@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from tfgpujob.cli.cluster import cluster_verb, job_name, refuse_elsewhere
+from tfgpujob.cli.cluster import cluster_verb, job_name, refuse_elsewhere, to_copy
 from tfgpujob.cli.output import coloured, log_line
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client, LogLine
@@ -46,7 +46,8 @@ def command(
         printed = printed or bool(lines)
         click.echo("".join(map(text.of, lines)), nl=False)
     if not printed:
-        click.echo(f"no such replica of {name} has printed anything; tfgpu describe {name} shows its pods", err=True)
+        what = f"no such replica of {name} has printed anything; tfgpu describe {name} shows its pods"
+        click.echo(to_copy(what, name), err=True)
 
 
 class _Text:

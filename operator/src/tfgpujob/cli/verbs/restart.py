@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from tfgpujob.cli.cluster import cluster_verb, job_name, timeout
+from tfgpujob.cli.cluster import cluster_verb, job_name, timeout, to_copy
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client
 from tfgpujob.core.observed.snapshot import Object
@@ -28,7 +28,7 @@ def command(client: Client, name: str, timeout_seconds: float | None) -> None:
         job = client.restart(name, timeout_seconds=timeout_seconds)
     except TimeoutError as error:
         problem = f"the pods of {name} are not gone after {timeout_seconds:g} s, and it stays suspended"
-        raise CliError(problem, f"when they are: tfgpu resume {name}", Exit.TIMEOUT) from error
+        raise CliError(problem, to_copy(f"when they are: tfgpu resume {name}", name), Exit.TIMEOUT) from error
     click.echo(f"{name} starts again{_code(job.raw)}")
 
 

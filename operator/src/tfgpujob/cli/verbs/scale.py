@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from tfgpujob.cli.cluster import cluster_verb, job_name
+from tfgpujob.cli.cluster import cluster_verb, job_name, to_copy
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import Client
 from tfgpujob.exits import CliError
@@ -29,9 +29,11 @@ def command(client: Client, name: str, workers: int) -> None:
     job = client.get(name)
     spec = job.spec
     if job.finished:
-        raise CliError(f"{name} has finished", f"run it again: tfgpu restart {name}")
+        raise CliError(f"{name} has finished", to_copy(f"run it again: tfgpu restart {name}", name))
     if not spec.elastic and not spec.run_policy.suspend:
         fix = f"tfgpu suspend {name}, then scale, then tfgpu resume {name}"
-        raise CliError(f"{name} is not elastic: the number of its workers can't change while it runs", fix)
+        raise CliError(
+            f"{name} is not elastic: the number of its workers can't change while it runs", to_copy(fix, name)
+        )
     client.scale(name, workers)
     click.echo(f"{name} will continue with {counted(workers, 'worker')}")

@@ -12,7 +12,7 @@ import yaml
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli import options
-from tfgpujob.cli.cluster import cluster_options, connected
+from tfgpujob.cli.cluster import cluster_options, connected, to_copy
 from tfgpujob.cli.output import Format, data
 from tfgpujob.cli.revisions import pinned
 from tfgpujob.cli.verbs import Heading
@@ -88,7 +88,10 @@ def command(
             created = client.submit(job, () if number else others, replace=replace)
             elsewhere = is_dispatched(created.raw)
             follow = f"tfgpu describe {created.name}" if elsewhere else f"tfgpu logs {created.name} -f"
-            click.echo(f"{created.namespace}/{created.name} is created; follow it: {follow}")
+            text = f"{created.namespace}/{created.name} is created; follow it: {follow}"
+            click.echo(
+                to_copy(text, created.name, created.namespace if created.namespace != client.namespace else None)
+            )
             _warn(created.spec)
             if created.output_goes_with_pods:
                 option = "--claim NAME" if made else "spec.trainer.output.claim"
