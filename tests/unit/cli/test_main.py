@@ -78,6 +78,7 @@ def test_the_list_of_verbs_cuts_no_sentence_short(capsys: pytest.CaptureFixture[
         (["fly"], "No such command 'fly'; see"),
         (["rnu"], "No such command 'rnu' (did you mean run?)"),
         (["status"], "No such command 'status' (did you mean describe?)"),
+        (["-n", "team", "list"], "No such option '-n'; write it after the command; see"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
         (["completion"], "Missing argument"),
     ],
@@ -177,7 +178,10 @@ def test_a_pipe_that_is_closed_before_it_is_written_to_is_no_failure() -> None:
 
 def test_an_option_of_the_scripts_own_is_told_to_go_after_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "train.py", "--local", "--epochs", "5"]) == Exit.USAGE
-    assert "No such option '--epochs'; the script's own options go after --; see" in capsys.readouterr().err
+    assert (
+        "No such option '--epochs'; the script's own options go after --; tfgpu submit has one of this name; see"
+        in capsys.readouterr().err
+    )
     assert cli.main(["run", "train.py", "--local", "--worker", "2"]) == Exit.USAGE
     assert "after --;" not in capsys.readouterr().err
 

@@ -154,14 +154,22 @@ def _usage(error: click.ClickException, program: str) -> str:
     for theirs, ours in _NUMBERS.items():
         message = message.replace(theirs, ours)
     context = getattr(error, "ctx", None)
-    if isinstance(error, click.NoSuchOption) and not error.possibilities and context and _takes_arguments(context):
-        message += "; the script's own options go after --"
+    if isinstance(error, click.NoSuchOption) and not error.possibilities and context:
+        message += _where(error.option_name, context)
     return f"{message}; see {context.command_path if context else program} --help"
 
 
-def _takes_arguments(context: click.Context) -> bool:
-    """True if the verb passes the arguments after -- to a script."""
-    return any(one.type is click.UNPROCESSED for one in context.command.params)
+def _where(option: str, context: click.Context) -> str:
+    """Where an option that the verb does not have belongs."""
+    if context.command is tfgpu:
+        return "; write it after the command"
+    if not any(one.type is click.UNPROCESSED for one in context.command.params):
+        return ""
+    others = [verb for verb in ("run", "submit") if verb != context.info_name]
+    has = [verb for verb in others if any(option in one.opts for one in verbs.module(verb).command.params)]
+    return "".join(
+        ("; the script's own options go after --", *(f"; tfgpu {verb} has one of this name" for verb in has))
+    )
 
 
 def _fail(message: str, code: Exit) -> int:
