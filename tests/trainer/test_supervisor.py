@@ -1,12 +1,17 @@
 """How the training process is set up; what the supervisor says of its end is in test_processes."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
+from tests.machine import PATIENCE
 
+from tfgpujob_contract.exit_codes import ExitCode
+from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.supervise.processes import KEEP_MEMORY
+from tfgpujob_trainer.supervise.supervisor import Supervisor
 
 BATCHES = """
 import resource, threading
@@ -31,3 +36,24 @@ def test_batches_that_come_and_go_do_not_cost_fresh_pages(keep, fresh):
     others = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run([sys.executable, "-c", BATCHES], env={**others, **keep}, check=True, capture_output=True)
     assert (int(done.stdout) > PAGES) is fresh
+
+
+def test_a_trainer_that_can_not_be_imported_has_lost_no_peer():
+    """A file keras.py beside the script hides Keras, on each of two workers and after each restart."""
+
+    def spawn(_arguments, _environment, streams):
+        program = [sys.executable, "-c", "import not_there_at_all"]
+        return subprocess.Popen(program, stdout=streams.stdout, stderr=streams.stderr)
+
+    cluster = {"worker": ["localhost:1", "localhost:2"]}
+    tf_config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
+    settings = config.parse({"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1})
+    environment = {"TFGPU_STRATEGY": "MultiWorkerMirrored", "TF_CONFIG": tf_config}
+    process = Supervisor(settings, [], environment, spawn)
+    process.start()
+    process.wait(PATIENCE)
+    outcome = process.poll()
+    assert outcome is not None
+    assert (outcome.code, outcome.cause) == (ExitCode.FAILED, "Exception")
+    assert outcome.message == "the trainer can't be imported: ModuleNotFoundError: No module named 'not_there_at_all'"
+    assert "such as keras.py" in outcome.fix

@@ -85,6 +85,8 @@ class Supervisor:
         self._signals = 0
         self._drained = False
         self._oom_kills = oom_kills()
+        self._began = False
+        """It has imported its modules."""
         self._trains = False
         """Its start-up is complete."""
         self.progressed = False
@@ -209,6 +211,7 @@ class Supervisor:
             if "mark" in record:
                 self._ledger.mark(record["mark"], record["at"])
         if "phase" in record:
+            self._began = True
             self._trains |= record["phase"] not in (phases.STARTING, phases.CACHING)
             if self._watchdog is not None:
                 self._watchdog.beat(record["phase"], record["step"], time.monotonic())
@@ -299,6 +302,14 @@ class Supervisor:
                 code=128 - returncode,
                 cause="Killed",
                 message=f"the training process was ended by {signal.Signals(-returncode).name}",
+            )
+        if not self._began:
+            last = next((line for line in reversed(self.last_lines) if line.strip()), f"exit code {returncode}")
+            return Outcome(
+                code=ExitCode.FAILED,
+                cause="Exception",
+                message=f"the trainer can't be imported: {last.strip()}",
+                fix="rename a file of the code that has a module's name, such as keras.py; or correct the image",
             )
         if self._has_peers:
             return Outcome(
