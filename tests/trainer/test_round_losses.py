@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.trainer.gangs import DONE, KILLED, LEAVES, PEER, SAVED, STOPPED, drained, ended, gang, resizable
+from tests.trainer.gangs import DONE, KILLED, LEAVES, PEER, SAVED, STOPPED, ended, gang, resizable
 
-from tfgpujob_trainer.supervise.commands import Drain, End, GiveUp, Naming, Send, Start, Stop
+from tfgpujob_trainer.supervise.commands import End, GiveUp, Naming, Send, Start, Stop
 from tfgpujob_trainer.supervise.rounds import PATIENCE_SECONDS, SILENT_SECONDS, Rounds
 
 
@@ -48,17 +48,6 @@ def test_another_pod_tells_that_the_one_before_is_gone():
     assert isinstance(rounds.joined("worker-1", 0.0), GiveUp), "one that has lost its connection is none"
 
 
-def test_a_pod_that_is_told_to_stop_stops_all_after_the_same_step():
-    """Deleted, evicted, or on a node that is drained. Who has stopped with it may be heard first."""
-    for order in ((0, 1, 2), (1, 0, 2), (2, 1, 0)):
-        rounds = resizable(3, budget=0)
-        for index in order:
-            end = End(STOPPED, True, 7) if index == 1 else End(STOPPED, True, 4, saved=True)
-            assert rounds.ended(f"worker-{index}", 0, end, 0.0) is None
-        assert rounds.left("worker-1", 1.0) is None
-        assert rounds.joined("worker-1", 9.0, joins=True) == Start(1, 4, 3, 1), "what it had went with it"
-
-
 def departed(*indexes: int, workers: int = 4, least: int = 1, budget: int = 0) -> Rounds:
     """A gang that trains on without these, whose pods were told to stop."""
     rounds, command = resizable(workers, budget=budget, least=least), None
@@ -66,42 +55,6 @@ def departed(*indexes: int, workers: int = 4, least: int = 1, budget: int = 0) -
         command = rounds.ended(f"worker-{index}", 0, LEAVES if index in indexes else SAVED, 0.0)
     assert command == Start(1, None, workers, 1, indexes)
     return rounds
-
-
-def test_the_others_train_on_at_once_without_a_pod_that_has_said_goodbye_and_take_in_the_next():
-    rounds = departed(1)
-    assert rounds.members == ("worker-0", "worker-2", "worker-3")
-    assert rounds.left("worker-1", 1.0) is None, "it was to go"
-    assert rounds.joined("worker-1", 9.0, joins=True) == Drain(1)
-    assert drained(rounds)[-1] == Start(2, None, 4, 2)
-    assert Start(2, None, 4, 2).restarts == 0
-
-
-def test_who_comes_and_goes_while_others_train_on_harms_nobody():
-    rounds = departed(1, 2)
-    assert (rounds.left("worker-1", 1.0), rounds.left("worker-2", 1.0)) == (None, None)
-    assert rounds.joined("worker-2", 2.0, joins=True) == Drain(1)
-    assert rounds.left("worker-2", 2.0) is None
-    assert drained(rounds)[-1] == Start(2, None, 4, 2, (1, 2)), "as it was"
-    assert rounds.joined("worker-2", 3.0, joins=True) == Drain(2)
-    assert drained(rounds)[-1] == Start(3, None, 4, 3, (1,))
-
-
-def test_fewer_than_least_do_not_train_on():
-    rounds = resizable(3, least=2)
-    for index in range(3):
-        assert rounds.ended(f"worker-{index}", 0, LEAVES if index else SAVED, 0.0) is None
-    assert rounds.waited(1e6) is None, "a pod may take its time to go"
-    assert rounds.left("worker-1", 1.0) is None
-    assert rounds.joined("worker-1", 9.0, joins=True) == Start(1, None, 3, 1, (2,)), "the first that makes them enough"
-
-
-def test_whose_processes_may_run_is_waited_for_though_another_has_said_goodbye():
-    rounds = departed(1, workers=3, budget=6)
-    assert rounds.left("worker-2", 1.0) == Stop(1)
-    assert rounds.ended("worker-0", 1, End(PEER, True, 5), 1.0) is None
-    assert rounds.joined("worker-1", 2.0, joins=True) is None
-    assert rounds.joined("worker-2", 3.0, joins=True) == Start(2, 5, 3, 2)
 
 
 def silent(*, least: int | None = 1) -> Rounds:
@@ -112,22 +65,6 @@ def silent(*, least: int | None = 1) -> Rounds:
     assert rounds.ended("worker-2", 0, End(PEER, True, 7), 1.0) is None
     assert rounds.waited(1.0 + SILENT_SECONDS) is None, "its processes may run"
     return rounds
-
-
-def test_the_others_train_on_without_a_pod_that_has_been_silent_for_longer_than_its_processes_live():
-    rounds = silent()
-    assert rounds.waited(1.1 + SILENT_SECONDS) == Start(1, 7, 3, 1, (1,))
-    assert rounds.left("worker-1", 40.0) is None
-    assert rounds.joined("worker-1", 90.0, joins=True) == Drain(1)
-    assert drained(rounds, step=9)[-1] == Start(2, 9, 3, 2)
-
-
-def test_a_peer_failure_is_judged_once_it_is_known_whether_a_pod_was_lost():
-    """TensorFlow misses who has fallen silent some seconds before its connection is missed."""
-    lost = resizable(2, least=1, budget=0)
-    assert lost.ended("worker-0", 0, End(PEER, True, 7), 1.0) == Stop(0)
-    assert lost.left("worker-1", 9.0) is None
-    assert lost.waited(9.1 + SILENT_SECONDS) == Start(1, 7, 2, 1, (1,))
 
 
 @pytest.mark.parametrize("other", [End(PEER, True), SAVED])
@@ -146,47 +83,11 @@ def test_a_peer_failure_without_a_loss_is_a_failure(other):
     )
 
 
-def test_another_pod_in_the_place_of_a_silent_one_may_come_first_and_fall_silent_too():
-    rounds = silent()
-    assert rounds.joined("worker-1", 15.0, joins=True) == Start(1, 7, 3, 1)
-    late = resizable(3, least=1)
-    assert late.left("worker-1", 1.0) == Stop(0)
-    assert late.joined("worker-1", 15.0, joins=True) is None
-    assert late.left("worker-1", 16.0) is None
-    assert late.waited(30.0) is None, "the others have not ended"
-    assert late.ended("worker-0", 0, End(PEER, True), 31.0) is None
-    assert late.ended("worker-2", 0, End(PEER, True), 32.0) is None
-    assert late.waited(36.0) is None
-    assert late.waited(36.1) == Start(1, None, 3, 1, (1,))
-
-
 @pytest.mark.parametrize("least", [None, 3])
 def test_a_silent_pod_is_waited_for_where_the_others_are_too_few(least):
     rounds = silent(least=least)
     assert rounds.waited(1e6) is None
     assert rounds.joined("worker-1", 1e6, joins=True) == Start(1, 7, 3, 1)
-
-
-def test_a_gang_that_lacks_some_is_resized_as_any_other():
-    grown = departed(1, workers=3)
-    assert grown.joined("worker-3", 1.0, joins=True) is None
-    assert grown.resize(4) == Drain(1)
-    assert drained(grown)[-1] == Start(2, None, 4, 2, (1,))
-    shrunk = departed(1, workers=3)
-    assert shrunk.resize(2) == Drain(1)
-    assert drained(shrunk)[-1] == Start(2, None, 2, 2, (1,))
-    few = departed(1, workers=3, least=2)
-    assert few.resize(2) is None, "it would leave too few"
-    assert few.joined("worker-1", 1.0, joins=True) == Drain(1)
-    assert drained(few)[-1] == Start(2, None, 2, 2)
-
-
-def test_a_failure_while_others_are_away_is_counted_as_ever():
-    rounds = departed(1, workers=3, budget=1)
-    assert ended(rounds, "worker-2", KILLED, round_=1) == Stop(1)
-    assert ended(rounds, "worker-0", PEER, round_=1) == Start(2, None, 3, 1, (1,))
-    assert Start(2, None, 3, 1, (1,)).restarts == 1
-    assert isinstance(ended(rounds, "worker-2", KILLED, round_=2), GiveUp)
 
 
 def test_what_a_leaving_pod_has_in_memory_goes_with_it():
@@ -206,14 +107,6 @@ def test_a_pod_that_is_told_to_stop_and_stays_or_stops_nobody_ends_it():
     assert alone.waited(late) == Stop(0)
     assert alone.ended("worker-0", 0, End(PEER, True, 3), late) is None
     assert alone.joined("worker-1", late, joins=True) == Start(1, 3, 2, 1)
-
-
-def test_a_pod_that_is_told_to_stop_before_its_first_step_stops_alone():
-    rounds = resizable(2)
-    assert ended(rounds, "worker-1", STOPPED, progressed=False) == Stop(0)
-    assert rounds.left("worker-1", 0.0) is None
-    assert ended(rounds, "worker-0", PEER) is None
-    assert rounds.joined("worker-1", 0.0, joins=True) == Start(1, None, 2, 1)
 
 
 def test_who_was_to_send_and_is_gone_is_not_waited_for():
@@ -248,17 +141,6 @@ def starting(*come: int, least: int | None = None) -> Rounds:
     return rounds
 
 
-def test_a_pod_that_is_lost_before_all_have_come_is_replaced_and_those_that_come_end_their_processes_first():
-    rounds = starting(0, 1)
-    assert rounds.left("worker-1", 0.0) == Stop(0)
-    assert rounds.ended("worker-0", 0, End(KILLED, progressed=False), 1.0) is None
-    assert rounds.joined("worker-1", 2.0, joins=True) is None
-    assert rounds.waited(1e6) is None, "a pod may take its time to start"
-    assert rounds.joined("worker-2", 1e6) is None
-    assert rounds.ended("worker-2", 0, End(KILLED, progressed=False), 1e6) == Start(1, None, 3, 1)
-    assert Start(1, None, 3, 1).restarts == 0
-
-
 def test_a_pod_may_be_lost_before_it_has_come():
     rounds = starting(0, 2, least=1)
     assert rounds.joined("worker-1", 0.0, joins=True) == Stop(0)
@@ -273,43 +155,6 @@ def test_without_a_pod_that_was_lost_as_it_started_the_others_train_once_all_of_
     assert rounds.waited(SILENT_SECONDS + 1) is None, "processes of the third pod may start"
     assert rounds.joined("worker-2", 40.0) is None
     assert rounds.ended("worker-2", 0, End(KILLED, progressed=False), 40.0) == Start(1, None, 3, 1, (1,))
-
-
-def test_a_peer_failure_before_all_have_come_may_be_a_loss():
-    rounds = starting(0, 1)
-    assert ended(rounds, "worker-0", PEER, progressed=False) == Stop(0)
-    assert rounds.left("worker-1", 1.0) is None
-    assert rounds.joined("worker-1", 2.0, joins=True) is None
-    assert rounds.joined("worker-2", 3.0) is None
-    assert ended(rounds, "worker-2", KILLED, progressed=False) == Start(1, None, 3, 1)
-
-
-def test_a_pod_that_is_lost_in_a_resize_is_waited_for_and_the_number_comes_about():
-    growing = resizable(2, come=1)
-    assert growing.resize(3) == Drain(0)
-    assert growing.left("worker-1", 0.0) == Stop(0)
-    assert growing.ended("worker-0", 0, End(PEER, True, 7), 0.0) is None
-    assert growing.joined("worker-1", 9.0, joins=True) == Start(1, 7, 3, 1)
-    early = resizable(2)
-    assert early.resize(3) is None
-    assert early.left("worker-1", 0.0) == Stop(0)
-    assert early.ended("worker-0", 0, End(PEER, True, 7), 0.0) is None
-    assert early.joined("worker-1", 9.0, joins=True) == Start(1, 7, 2, 1)
-    assert early.joined("worker-2", 9.0, joins=True) == Drain(1)
-
-
-def test_one_that_was_to_leave_and_is_lost_is_waited_for_until_its_processes_have_ended():
-    shrinking = resizable(3, least=1)
-    assert shrinking.resize(2) == Drain(0)
-    assert shrinking.left("worker-2", 0.0) == Stop(0)
-    for index in (0, 1):
-        assert shrinking.ended(f"worker-{index}", 0, End(PEER, True, 7), 1.0) is None
-    assert shrinking.waited(SILENT_SECONDS) is None
-    assert shrinking.waited(SILENT_SECONDS + 1) == Start(1, 7, 2, 1)
-    told = resizable(2, least=1)
-    told.resize(1)
-    assert ended(told, "worker-1", STOPPED) is None, "its pod is being deleted"
-    assert told.ended("worker-0", 0, SAVED, 0.0) == Start(1, None, 1, 1)
 
 
 def test_without_one_that_is_away_fewer_are_the_wanted_number_already():

@@ -38,17 +38,6 @@ def test_a_spare_waits_until_the_processes_of_a_silent_pod_have_ended():
     assert rounds.waited(SILENT_SECONDS + 0.1) == Start(1, 7, 3, 1, (1,))
 
 
-def test_without_a_spare_the_others_wait_for_the_next_pod():
-    """There is none yet, or it is used already; then the first pod to connect is used."""
-    rounds = with_spare()
-    ended(rounds, "worker-1", STOPPED)
-    assert rounds.ended("worker-0", 0, End(STOPPED, progressed=True, saved=True), 0.0) is None
-    assert rounds.joined("worker-2", 3.0, joins=True) == Start(1, None, 3, 1, (1,))
-    ended(rounds, "worker-2", STOPPED, round_=1)
-    assert rounds.ended("worker-0", 1, End(STOPPED, progressed=True, saved=True), 4.0) is None
-    assert rounds.joined("worker-1", 5.0, joins=True) == Start(2, None, 3, 2, (2,))
-
-
 def test_a_failure_is_recovered_by_those_that_train_and_a_spare_that_goes_harms_nobody():
     rounds = with_spare("worker-2")
     assert rounds.left("worker-2", 0.0) is None

@@ -4,8 +4,7 @@ Under random stories: test_round_stories.py.
 
 from __future__ import annotations
 
-import pytest
-from tests.trainer.gangs import DONE, KILLED, PEER, RAISED, STOPPED, drained, ended, gang, resizable
+from tests.trainer.gangs import DONE, KILLED, PEER, STOPPED, drained, ended, gang, resizable
 
 from tfgpujob_trainer.supervise.commands import (
     Command,
@@ -32,15 +31,6 @@ def test_a_failure_ends_all_and_the_next_round_waits_for_each():
 
 def test_a_pod_of_its_own_needs_nobody():
     assert ended(gang("worker-0"), "worker-0", KILLED) == Start(1)
-
-
-@pytest.mark.parametrize("code", [RAISED, 2, 70, STOPPED])
-@pytest.mark.parametrize("after_a_peer", [False, True])
-def test_what_is_no_failure_of_a_machine_is_never_tried_again(code, after_a_peer):
-    rounds = gang()
-    if after_a_peer:
-        assert ended(rounds, "worker-0", PEER) == Stop(0)
-    assert isinstance(ended(rounds, "worker-1", code), GiveUp)
 
 
 def test_a_second_failure_without_a_step_in_between_is_the_pods():
@@ -137,15 +127,6 @@ def test_a_copy_that_does_not_come_is_done_without():
     assert not rounds.awaits(Send(0, "c", 7), 60.0)
 
 
-def test_a_gang_grows_once_all_that_join_are_there():
-    rounds = resizable(2)
-    assert rounds.resize(4) is None
-    assert (rounds.joined("worker-3", 0.0), rounds.here) == (None, 3)
-    assert rounds.joined("worker-2", 0.0) == Drain(0)
-    assert drained(rounds) == [None, Start(1, None, 4, 1)]
-    assert (rounds.workers, rounds.wanted, rounds.here) == (4, 4, 4)
-
-
 def test_pods_may_come_before_they_are_asked_for():
     rounds = resizable(1, come=2)
     assert rounds.here == 1
@@ -160,14 +141,6 @@ def test_a_gang_shrinks_at_once_and_who_leaves_is_not_counted_when_it_grows_agai
     assert rounds.left("worker-2", 0.0) is None
     assert rounds.resize(2) is None, "worker-1 is leaving, and may be connected still"
     assert rounds.joined("worker-1", 0.0) == Drain(1)
-
-
-def test_a_chief_leads_and_is_no_worker():
-    naming = Naming(("chief-0",), processes=2)
-    rounds = Rounds(naming.of(1), 6, naming, 1)
-    assert [rounds.joined(name, 0.0) for name in ("chief-0", "worker-0", "worker-2")] == [None] * 3
-    assert (rounds.resize(2), rounds.here) == (Drain(0), 2)
-    assert drained(rounds) == [None, Start(1, None, 2, 1)]
 
 
 def test_the_last_edit_counts():
@@ -189,18 +162,6 @@ def test_who_was_to_join_and_is_gone_harms_nobody():
     assert rounds.joined("worker-2", 0.0) == Drain(1)
 
 
-def test_a_crash_in_a_drain_is_a_failure_and_loses_nothing():
-    rounds = resizable(3)
-    assert rounds.resize(2) == Drain(0)
-    assert rounds.ended("worker-2", 0, End(KILLED, True, 9), 0.0) == Stop(0)
-    assert rounds.ended("worker-0", 0, End(STOPPED, True, 8, saved=True), 0.0) is None
-    assert rounds.ended("worker-1", 0, End(PEER, True, 8), 0.0) == Send(0, "worker-2", 9), "it leaves, and has more"
-    assert rounds.sent(Send(0, "worker-2", 9), 0.0, whole=True) == Start(1, 9, 2, 0)
-    raised = resizable(3)
-    raised.resize(2)
-    assert isinstance(ended(raised, "worker-2", RAISED), GiveUp)
-
-
 def test_who_does_not_stop_when_others_have_is_ended():
     rounds = resizable(2)
     rounds.resize(1)
@@ -220,24 +181,6 @@ def test_a_stop_that_somebody_else_wants_is_the_pods():
     assert told.ended("worker-1", 0, End(STOPPED, True, saved=True), 0.0) is None
     assert ended(told, "worker-0", STOPPED) is None, "the leader itself, whose pod is replaced"
     assert isinstance(ended(gang(), "worker-1", STOPPED), GiveUp)
-
-
-def test_a_resize_spends_no_restart_and_gives_none_back():
-    rounds = resizable(2, budget=1)
-    for wanted in (1, 1):
-        rounds.resize(wanted)
-    drained(rounds)
-    assert ended(rounds, "worker-0", KILLED, round_=1) == Start(2, None, 1, 1)
-    assert isinstance(ended(rounds, "worker-0", KILLED, round_=2), GiveUp)
-    assert Start(2, None, 1, 1).restarts == 1
-
-
-def test_a_failure_right_after_a_resize_is_the_first():
-    rounds = resizable(2)
-    rounds.resize(1)
-    drained(rounds)
-    assert ended(rounds, "worker-0", KILLED, round_=1, progressed=False) == Start(2, None, 1, 1)
-    assert isinstance(ended(rounds, "worker-0", KILLED, round_=2, progressed=False), GiveUp)
 
 
 def test_nobody_is_drained_while_something_else_goes_on():
