@@ -14,7 +14,6 @@ from tests.trainer.server_story import (
     KILLED,
     PEER,
     RAISED,
-    STOPPED,
     WORKERS,
     new,
     play_all,
@@ -50,15 +49,6 @@ def test_a_worker_starts_again_alone():
 
 def test_a_chief_starts_again_alone_from_its_copy():
     assert ended(new(), CHIEF, step=7) == {CHIEF: Start(1, 7)}
-
-
-def test_with_a_server_the_chief_starts_again_and_not_before_its_process_is_gone():
-    rounds = new()
-    assert ended(rounds, "ps-1") == {CHIEF: Stop(0)}
-    assert ended(rounds, "ps-0") == {}, "the chief knows already"
-    assert ended(rounds, CHIEF, PEER, step=9) == {CHIEF: Start(1, 9), "ps-0": Start(1), "ps-1": Start(1)}
-    assert rounds.restarts == 1
-    assert ended(rounds, "ps-1", round_=1) == {CHIEF: Stop(1)}
 
 
 def test_with_a_server_the_workers_start_again_and_that_costs_nothing():
@@ -106,18 +96,6 @@ def test_with_a_chief_that_waits_in_vain_the_workers_start_again():
     assert ended(with_workers(), CHIEF, HUNG, progressed=False) == {CHIEF: Start(1)}, "they may still read their data"
 
 
-def test_no_worker_ends_with_a_chief_that_gives_up():
-    rounds = with_workers()
-    ended(rounds, CHIEF, progressed=False)
-    assert list(ended(rounds, CHIEF, HUNG, progressed=False)) == [CHIEF]
-    told = with_workers(budget=0)
-    assert set(ended(told, "ps-0")) == {CHIEF, *WORKERS}
-    assert set(ended(told, CHIEF, PEER)) == {CHIEF, "ps-0"}
-    assert ended(told, "worker-0", PEER) == {"worker-0": Start(1)}, (
-        "it was ended for their sake, and serves the next chief"
-    )
-
-
 def test_of_a_worker_that_does_not_say_its_round_no_process_is_ended():
     rounds = new()
     rounds.joined("worker-0", 6)
@@ -139,15 +117,6 @@ def test_a_chief_that_has_lost_somebody_waits_for_the_server_to_say_so():
     waiting = new()
     ended(waiting, CHIEF, PEER)
     assert isinstance(waiting.gone("ps-0")[CHIEF], GiveUp)
-
-
-@pytest.mark.parametrize("code", [RAISED, 2, 70, STOPPED])
-@pytest.mark.parametrize("member", [CHIEF, "worker-0", "ps-0"])
-def test_what_is_no_failure_of_a_machine_is_never_tried_again(code, member):
-    rounds = new()
-    assert list(ended(rounds, member, code)) == [member]
-    assert ended(new(), member, code) == {member: GiveUp(f"{member} ended with code {code}")}
-    assert rounds.restarts == 0
 
 
 def test_an_exception_of_the_chief_is_its_end_also_after_a_server():
