@@ -13,10 +13,11 @@ from keras.src.trainers.data_adapters import array_slicing
 
 from tfgpujob_contract.trainer_config import Evaluate, Output, TrainerConfig
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.data.sources import Source
+from tfgpujob_trainer.data.schedule import Schedule
+from tfgpujob_trainer.data.sources import Indexed, Source
 from tfgpujob_trainer.data.sources.arrays import arrays
-from tfgpujob_trainer.data.sources.batches import Batches
-from tfgpujob_trainer.script.array_batches import array_batches
+from tfgpujob_trainer.data.sources.base import Rows
+from tfgpujob_trainer.data.sources.batches import Batches, Extent
 from tfgpujob_trainer.script.datasets import dataset_batches
 from tfgpujob_trainer.script.py_datasets import generator_batches, py_batches
 
@@ -151,6 +152,23 @@ def source_of(
     if trains and not shuffle:
         rows.permute = _in_order  # type: ignore[method-assign, assignment]
     return rows if steps is None else array_batches(rows, batch_size, what, steps, trains=trains)
+
+
+def array_batches(rows: Indexed, size: int, what: str, steps: int, *, trains: bool) -> Batches:
+    """Batches of arrays, in which `steps` are an epoch or, if they are not trained on, all that count."""
+    plan = Schedule(rows=rows.rows, global_batch_size=size, replicas=1, shuffle=trains, permute=rows.permute)
+    passes = plan.steps_per_epoch
+    last = rows.rows - (passes - 1) * size
+
+    def read(number: int, first: int, seed: int) -> Iterator[Rows]:
+        order = replace(plan, seed=seed).order(number)
+        for batch in range(first, passes):
+            yield rows.take(order[plan.bounds(batch)])
+
+    length = passes if trains else min(steps, passes)
+    extent = Extent(batches=length, size=min(size, rows.rows), last=last if length == passes else size)
+    specs = tf.nest.map_structure(lambda a: tf.TensorSpec([None, *a.shape[1:]], a.dtype), rows.take(np.arange(1)))
+    return Batches(read, extent, specs, what=what, steps=steps)
 
 
 def _as_before(distributed: Any, what: str) -> tf.data.Dataset:
