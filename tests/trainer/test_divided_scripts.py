@@ -21,6 +21,7 @@ from tests.pages import ROOT, files, shell, typed_by
 from tests.trainer.divided import SCRIPT, of_one_device, same
 from tests.trainer.harness import Launcher, Task, launcher
 
+from tfgpujob_contract.python_file import is_divided
 from tfgpujob_contract.trainer_config import Output, TrainerConfig
 from tfgpujob_trainer.contract import script
 from tfgpujob_trainer.contract.environment import read
@@ -146,6 +147,50 @@ def test_the_page_does_what_it_says(tmp_path, words):
     assert (tmp_path / "larger.keras").exists()
 
 
+LOOPED = """
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.distribution import *
+
+set_distribution(DataParallel())
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+x = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
+for rows in (x[:8], x[8:]):
+    model.train_on_batch(rows, rows[:, 0])
+assert model.layers[0].kernel.value.layout.mesh.size == 2
+"""
+
+
+@pytest.mark.deep
+def test_a_loop_over_batches_is_divided(launch, tmp_path):
+    (tmp_path / "looped.py").write_text(LOOPED)
+    task = start(launch, [2, 1], script=tmp_path / "looped.py")
+    assert task.wait() == 0, task.log
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("decorator", ["", "@tf.function\n"])
+def test_a_loop_of_its_own_is_refused(launch, tmp_path, decorator):
+    loop = "def step(rows):\n    return tf.reduce_mean((rows[:, :1] - model(rows)) ** 2)\nstep(tf.constant(x))\n"
+    (tmp_path / "looped.py").write_text(LOOPED + decorator + loop)
+    task = start(launch, [2, 1], script=tmp_path / "looped.py")
+    assert task.wait() == 2, task.log
+    assert "train with fit()" in task.log or "compute in fit(), predict() or train_on_batch()" in task.log
+
+
+@pytest.mark.deep
+def test_a_distribution_that_the_text_does_not_name_is_refused(launch, tmp_path):
+    hidden = LOOPED.replace("DataParallel()", 'globals()["Data" + "Parallel"]()').replace(
+        "for rows", "model.fit(x)\nfor rows"
+    )
+    (tmp_path / "hidden.py").write_text(hidden)
+    task = start(launch, [2, 1], script=tmp_path / "hidden.py")
+    assert task.wait() == 2, task.log
+    assert "write keras.distribution.DataParallel in the script" in task.log
+
+
 def compared(wide: tuple[str | None, ...], rows: Any = None) -> str:
     layout = LayoutMap(DeviceMesh((1, 2), ("batch", "model")))
     layout[".*head/kernel"] = wide
@@ -229,6 +274,9 @@ def test_what_the_combiner_of_all_reduces_does_is_found_before_it_trains():
     [
         ("import keras\nkeras.distribution.set_distribution(keras.distribution.DataParallel())\nm.fit()", True),
         ("from keras.distribution import ModelParallel\nm.fit()", True),
+        ("from keras.distribution import *\nset_distribution(DataParallel())\nm.fit()", True),
+        ("from keras.distribution import *\nprint(list_devices())\nm.fit()", False),
+        ("import keras\nwith keras.distribution.DataParallel().scope(): m.train_on_batch(x)", True),
         ("from keras import distribution as d\nwith d.DataParallel().scope(): m.fit()", True),
         ("import keras\nprint(keras.distribution.list_devices())\nm.fit()", False),
         ("import torch\ntorch.nn.DataParallel(m).fit()", False),
@@ -237,7 +285,8 @@ def test_what_the_combiner_of_all_reduces_does_is_found_before_it_trains():
 def test_a_script_that_divides_is_told_by_its_text(tmp_path, text, divided):
     path = tmp_path / "a.py"
     path.write_text(text)
-    assert script.is_divided(path) is divided
+    assert is_divided(path) is divided
+    assert not (divided and script.has_own_loop(path))
 
 
 TWO_WORKERS = {

@@ -41,6 +41,8 @@ TEXTS = {
     "import tfgpujob_trainer as tfgpu": Kind.LOOP,
     "tf.distribute.coordinator.ClusterCoordinator(strategy)": Kind.COORDINATOR,
     "from loops import train\ntrain()": Kind.LOOP,
+    "with keras.distribution.DataParallel().scope(): net.train_on_batch(x)": Kind.SCRIPT,
+    "import keras.distribution\nwith tf.GradientTape() as tape: ...": Kind.LOOP,
 }
 
 

@@ -26,6 +26,8 @@ _LOOPS: Final = frozenset(
 )
 """Names that hand-written training loops use."""
 _COORDINATORS: Final = frozenset({"ClusterCoordinator"})
+_DISTRIBUTIONS: Final = frozenset({"DataParallel", "ModelParallel"})
+"""Classes of keras.distribution with which a script divides its model."""
 _SERVED: Final = "ParameterServerStrategy"
 LIBRARY: Final = "tfgpujob_trainer"
 
@@ -61,17 +63,20 @@ def kind_of(file: Path) -> Kind:
     """The kind of the file, without running it. Raises FileError if it is none of these.
 
     A file that defines or imports both functions is a module, whatever else it does. One that hides its imports behind
-    a `*` is a module unless it calls fit() and has neither function itself. Any other is a script if it, or a module
-    beside it that it imports, calls fit() or has its own training loop.
+    a `*` is a module unless it calls fit() or divides a model, and has neither function itself. Any other is a script
+    if it, or a module beside it that it imports, does so or has its own training loop.
     """
     tree = _parsed(file)
     functions = set(_bound(tree.body))
     fits = _calls(tree)
+    trains = (fits or _divides(tree)) and functions.isdisjoint(_FUNCTIONS)
     # `*` may import both functions, or only Keras' layers, as in many notebooks.
-    if functions >= {*_FUNCTIONS} or ("*" in functions and not (fits and functions.isdisjoint(_FUNCTIONS))):
+    if functions >= {*_FUNCTIONS} or ("*" in functions and not trains):
         return Kind.MODULE
     trees = [tree, *(one for _, one in _imported(file, tree))]
     names = set[str]().union(*map(_names, trees))
+    if any(map(_divides, trees)):
+        return Kind.SCRIPT
     if not any(_calls(one, ("fit",)) for one in trees):
         if names & _COORDINATORS:
             return Kind.COORDINATOR
@@ -87,6 +92,12 @@ def kind_of(file: Path) -> Kind:
         "define model() and data(split), or write a script that calls model.fit() or has a loop with a GradientTape, "
         "itself or in a module beside it",
     )
+
+
+def is_divided(file: Path) -> bool:
+    """True if the file, or a module beside it that it imports, divides a model by keras.distribution."""
+    tree = _parsed(file)
+    return any(map(_divides, (tree, *(one for _, one in _imported(file, tree)))))
 
 
 def imported_beside(file: Path) -> list[str]:
@@ -127,14 +138,23 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
 
 def _names(tree: ast.Module) -> Iterator[str]:
     """Attributes, names, modules and packages that the file uses."""
+    from_any = "*" in _bound(tree.body)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield node.attr
+        elif isinstance(node, ast.Name):
+            if from_any:  # `*` may have imported it
+                yield node.id
         elif isinstance(node, ast.ImportFrom):
             yield from (node.module or "").split(".")
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (part for alias in node.names for part in alias.name.split("."))
+
+
+def _divides(tree: ast.Module) -> bool:
+    names = {*_names(tree)}
+    return "distribution" in names and not names.isdisjoint(_DISTRIBUTIONS)
 
 
 def _calls(tree: ast.Module, calls: Sequence[str] = _CALLS) -> bool:

@@ -10,15 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfgpujob_contract import python_file
-from tfgpujob_contract.python_file import LIBRARY, OWN_LOOPS, FileError, Kind, names_by_file
+from tfgpujob_contract.python_file import LIBRARY, OWN_LOOPS, FileError, Kind, is_divided, names_by_file
 from tfgpujob_contract.trainer_config import TrainerConfig
 from tfgpujob_trainer.contract import config, entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError
 
-_DISTRIBUTIONS = frozenset({"DataParallel", "ModelParallel"})
-"""Classes of keras.distribution with which a script distributes its model."""
-_OTHER_WAYS = frozenset({"dtensor", "distribution", "horovod", "Server"})
+_OTHER_WAYS = frozenset({"dtensor", "horovod", "Server"})
 """Names of ways to train one model with other workers, besides the strategies of tf.distribute."""
 _IN_SCRIPT = {
     "params": "there is no model() and no data() to give them to: use args, which the script finds in sys.argv",
@@ -87,11 +85,6 @@ def heeds_stops(path: Path) -> bool:
 
 def _names(path: Path) -> set[str]:
     return set[str]().union(*names_by_file(path))
-
-
-def is_divided(path: Path) -> bool:
-    """True if the script, or a module beside it that it imports, uses keras.distribution."""
-    return any("distribution" in names and names & _DISTRIBUTIONS for names in names_by_file(path))
 
 
 def divides(path: Path | None, settings: TrainerConfig) -> bool:

@@ -15,6 +15,8 @@ _ABSENT = re.compile(r"object has no attribute '(\w+)'")
 _OF_AUTOGRAPH = re.compile(r'File "([^"]+)", line (\d+), in \w+  \*')
 """AutoGraph's form of lines of a tf.function, whose frames are in a generated file."""
 _ASKED = "EOF when reading a line"
+_OFF_THE_MESH = "but was expecting a DTensor"
+"""What DTensor says of an operation on a value of a mesh and an ordinary one."""
 _TPU = "tpu_cluster_resolver.py"
 _PART = re.compile(r"(?<!\S)(?>(\S+?)_temp[^\s;]*); No such file or directory.{0,4096}/job:ps/", re.DOTALL)
 """What a parameter server says that should write its part of a checkpoint into a folder that it does not have."""
@@ -22,6 +24,20 @@ _PART = re.compile(r"(?<!\S)(?>(\S+?)_temp[^\s;]*); No such file or directory.{0
 
 def with_cause(error: Exception) -> Exception:
     """A ConfigError that names the cause, if it is known; else the same error."""
+    return _of_a_mesh(error) or _of_a_program(error)
+
+
+def _of_a_mesh(error: Exception) -> ConfigError | None:
+    if _OFF_THE_MESH in str(error):
+        fix = "compute in fit(), predict() or train_on_batch(), with a train_step() of the model; read by np.asarray()"
+        return ConfigError(f"the script itself computes with a value that is divided over a mesh{_place(error)}", fix)
+    refused = error.__context__
+    if type(error).__name__ == "StagingError" and isinstance(refused, ConfigError):  # AutoGraph's, of a tf.function
+        return ConfigError(f"{refused}{_place(error)}", refused.fix)
+    return None
+
+
+def _of_a_program(error: Exception) -> Exception:
     absent = _ABSENT.search(str(error)) if isinstance(error, AttributeError) else None
     if absent is not None and (new := _RENAMED.get(absent[1])) is not None:
         was = f"strategy.{absent[1]}() is strategy.{new}() in this TensorFlow{_place(error)}"

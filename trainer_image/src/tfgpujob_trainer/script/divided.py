@@ -23,6 +23,7 @@ from keras.src.saving import saving_api
 
 from tfgpujob_contract import phases
 from tfgpujob_contract.exit_codes import ExitCode
+from tfgpujob_contract.python_file import is_divided as names_distribution
 from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.cluster.strategy import listening
@@ -30,7 +31,6 @@ from tfgpujob_trainer.contract.config import is_divided
 from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, Outcome, StoppedError
-from tfgpujob_trainer.contract.script import is_divided as names_distribution
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.distribution import automatic
 from tfgpujob_trainer.distribution.install import installed
@@ -105,7 +105,9 @@ class Divided:
 
     def replacements(self, path: Path, scope: Any, end: JobEnd) -> Iterator[Any]:
         """Replacements for Keras' and TensorFlow's own functions."""
-        for name, function in (("fit", self._fit), ("evaluate", self._watched), ("predict", self._watched)):
+        watched = dict.fromkeys(("evaluate", "predict"), self._watched)
+        of_batches = dict.fromkeys(("train_on_batch", "test_on_batch", "predict_on_batch"), self._counted)
+        for name, function in {"fit": self._fit, **watched, **of_batches}.items():
             original = getattr(keras.Model, name)
             own = with_place(path, _bound(function, original), original, scope, self._heartbeat, end=end)
             yield mock.patch.object(keras.Model, name, own)
@@ -130,6 +132,11 @@ class Divided:
         except StoppedError as error:
             return error.outcome()
         return None
+
+    def _counted(self, original: Callable[..., Any], model: keras.Model, given: dict[str, Any]) -> Any:
+        """A call for one batch, also of a copy on one device."""
+        self.calls += distribution() is not None
+        return original(model, **given)
 
     def _watched(self, original: Callable[..., Any], model: keras.Model, given: dict[str, Any]) -> Any:
         """evaluate() or predict(), with a heartbeat at each batch."""

@@ -18,6 +18,7 @@ from unittest import mock
 
 import keras
 import tensorflow as tf
+from keras.src.distribution.distribution_lib import Distribution
 from keras.src.saving import saving_api
 from tensorflow.python.distribute.distribute_lib import get_update_replica_id
 from tensorflow.python.distribute.values import DistributedVariable
@@ -192,6 +193,7 @@ def replacements(path: Path, takeover: Takeover, scope: JobScope, session: Sessi
         for name in STRATEGIES:
             if hasattr(module, name):
                 yield mock.patch.object(module, name, _the_jobs(name, getattr(module, name), scope.strategy))
+    yield mock.patch.object(Distribution, "__init__", _hidden)
     found = os.environ.get("TF_CONFIG")  # scripts read from it how many workers there are
     if not found:
         yield mock.patch.dict(os.environ, TF_CONFIG=_ONE_WORKER)
@@ -259,6 +261,14 @@ def _in_a_thread(name: str) -> ConfigError:
     return ConfigError(
         f"{name}() is called in a thread of the script's own",
         "call it in the main thread: all workers must make the same calls in the same order",
+    )
+
+
+def _hidden(distribution: Any, *_: Any, **__: Any) -> None:
+    name = type(distribution).__name__
+    raise ConfigError(
+        f"the script makes a keras.distribution.{name}, and its text does not name it: the model would not be divided",
+        f"write keras.distribution.{name} in the script, or in a module beside it that it imports",
     )
 
 
