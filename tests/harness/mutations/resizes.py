@@ -24,6 +24,14 @@ def _ahead_of_the_leader(real: Any) -> Any:
     return property(broken)
 
 
+def _whoever_answered(real: Any) -> Any:
+    def broken(seen: Any) -> Any:
+        answer = seen.snapshot.leader_answer
+        return answer.said if answer is not None and answer.question == seen.observed.question else None
+
+    return property(broken)
+
+
 def _deed_before_word(real: Any) -> Any:
     def broken(*of: Any) -> Outcome:
         outcome: Outcome = real(*of)
@@ -67,6 +75,13 @@ MUTATIONS = (
         (Seen, "agreement"),
         _ahead_of_the_leader,
         ("resized_in_place_down",),
+    ),
+    Mutation(
+        "believe a leader that was replaced",
+        "converges",
+        (Seen, "said"),
+        _whoever_answered,
+        ("resized_in_place_once_the_leader_that_refused_is_replaced",),
     ),
     Mutation(
         "delete workers before the status has fewer",

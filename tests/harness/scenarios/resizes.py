@@ -108,6 +108,10 @@ def _refuse(world: World) -> None:
     world.leaders.refuses = True
 
 
+def _agree(world: World) -> None:
+    world.leaders.refuses = False
+
+
 def _never_give_up_a_member(world: World) -> None:
     world.leaders.patient = True
 
@@ -248,6 +252,20 @@ RESIZES = (
         name="resized_not_in_place",
         script=(Step(at_once, _refuse), submit(elastic(2)), *once_it_runs(scale(3))),
         ends=SECOND_TIME,
+    ),
+    Scenario(
+        name="resized_in_place_once_the_leader_that_refused_is_replaced",
+        script=(
+            Step(at_once, _refuse),
+            submit(takes_what_there_is(2, growAfterSeconds=20)),
+            *once_it_runs(scale(3)),
+            Step(shows("train", "Running", "True", "Shrunk"), then(_agree, room(3))),
+            Step(resized("train", 3), ends(3)),
+        ),
+        ends=FOREVER,
+        schedulable_gpus=2,
+        forgives=FORGIVES_PROGRESS,
+        phases=SUCCEEDED,
     ),
     Scenario(
         name="starts_with_what_fits",
