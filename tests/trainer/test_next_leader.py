@@ -61,13 +61,32 @@ def test_a_member_ends_its_processes_and_brings_its_copy_to_the_next_leader():
     assert (copy.step, new.read(copy, 0, copy.size)) == (7, content)
 
 
-def test_processes_that_end_by_themselves_soon_after_the_leader_are_not_ended():
+FOREVER = 1e6
+
+
+def test_processes_are_ended_at_once_when_the_leader_is_lost_without_a_word(monkeypatch):
+    monkeypatch.setattr(follower_module, "_ALONE_SECONDS", FOREVER)
     leader = lead()
     follower = follow(leader)
     dies(leader)
-    follower.ended(0, SAVED)
-    until(lambda: "brought" in follower._hello)
+    until(lambda: follower.command(0) == Stop(0))
+
+
+@pytest.mark.parametrize(
+    ("end", "then"),
+    [(End(0, progressed=True), GiveUp("its processes ended with code 0, and the leader has left")), (SAVED, None)],
+)
+def test_processes_that_end_by_themselves_soon_after_those_of_the_leader_are_not_ended(monkeypatch, end, then):
+    monkeypatch.setattr(follower_module, "_ALONE_SECONDS", FOREVER)
+    leader = lead()
+    follower = follow(leader)
+    leader.ended(0, end)
+    until(lambda: follower._ends_too)
+    dies(leader)
+    until(lambda: follower._connection is None)
     assert follower.command(0) is None
+    follower.ended(0, end)
+    until(lambda: follower.command(0) == then and (then or "brought" in follower._hello))
 
 
 def test_a_member_that_has_failed_for_good_is_reported_by_its_own_pod():

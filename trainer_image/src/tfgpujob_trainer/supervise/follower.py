@@ -40,7 +40,7 @@ _LEADER_SECONDS = 1800.0
 """How long it looks for a leader that ran before, or for the pod that replaces it, which may have to find a node: as
 long as the default of startDeadlineSeconds, after which the operator restarts all."""
 _ALONE_SECONDS = 15.0
-"""How long its processes may take to end by themselves after the leader has: they may be done, too. The next leader
+"""How long its processes may take to end by themselves after the leader's have: they may be done, too. The next leader
 begins without this member after SILENT_SECONDS at the earliest (supervise/rounds.py)."""
 
 
@@ -86,6 +86,8 @@ class Follower(Member):
         """The last round whose processes have ended, and how."""
         self._since: int | None = None
         """The step that its round has started from, if that was in memory."""
+        self._ends_too = False
+        """Whether the leader has said that its processes have ended by themselves, as all do together."""
         self._followed = False
         """Whether it has had a leader."""
         self._lock, self._speaking = threading.Condition(), threading.Lock()
@@ -128,26 +130,23 @@ class Follower(Member):
             with self._lock:
                 self._told.take(GiveUp("the leader was not reached"))
             return
-        silent = False
         try:
-            with welcomed as connection, connection.makefile("rb") as lines:
+            with contextlib.suppress(OSError), welcomed as connection, connection.makefile("rb") as lines:
                 self._hear(connection, lines)
-        except OSError:
-            silent = True
         finally:
             # Whatever ended it: its processes must not wait for an answer from a closed connection.
             with self._lock:
                 self._connection = None
                 if not isinstance(self._told.last, GiveUp | Leave):
-                    self._left_alone(silent=silent)
+                    self._left_alone()
 
-    def _left_alone(self, *, silent: bool) -> None:
+    def _left_alone(self) -> None:
         """The leader is gone, or can't be heard. Called with the lock held."""
         if not self._returns:
             if self._waits or not self._outlives:
                 self._told.take(GiveUp("the leader has left"))
             return
-        if not silent:
+        if self._ends_too:
             self._lock.wait_for(self._is_idle, _ALONE_SECONDS)
         if not self._is_idle():
             self._told.take(Stop(self._round))
@@ -166,6 +165,9 @@ class Follower(Member):
 
     def _hear(self, connection: socket.socket, lines: IO[bytes]) -> None:
         while told := messages.received(lines):
+            if told == messages.ENDED:
+                self._ends_too = True
+                continue
             command = messages.command(told)
             with self._lock:
                 self._told.take(command)
@@ -189,7 +191,7 @@ class Follower(Member):
                 if connection.recv(len(messages.WELCOME), socket.MSG_WAITALL) == messages.WELCOME:
                     messages.keep_alive(connection)
                     with self._lock:
-                        self._connection, self._followed = connection, True
+                        self._connection, self._followed, self._ends_too = connection, True, False
                     return connection
                 connection.close()
             time.sleep(_AGAIN_SECONDS)

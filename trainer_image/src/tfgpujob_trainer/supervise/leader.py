@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import IO, Any
 
+from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.pod import MAX_REPLICAS
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import messages, transfer
@@ -68,6 +69,9 @@ class Leader(Listener, Member):
     def ended(self, round_: int, end: End) -> None:
         """The leader's own processes have ended."""
         self._ended(self._own, round_, end)
+        if end.code in (ExitCode.DONE, ExitCode.STOPPED):
+            with self._lock:
+                self._send(messages.line(messages.ENDED))
 
     def command(self, round_: int) -> Command | None:
         """The command that applies to the leader's own processes of this round."""
@@ -105,9 +109,12 @@ class Leader(Listener, Member):
         if command is None or command == self._told.last:
             return
         self._told.take(command)
+        self._send(messages.of_command(command))
+
+    def _send(self, line: bytes) -> None:
         for connection in self._connections.values():
             with contextlib.suppress(OSError):  # its reader sees it too
-                connection.sendall(messages.of_command(command))
+                connection.sendall(line)
 
     def knows(self, member: str, hello: Mapping[str, Any]) -> bool:
         """True unless it would join a gang of fixed size, has obeyed a later leader, or was replaced itself."""

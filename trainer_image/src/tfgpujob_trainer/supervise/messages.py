@@ -14,6 +14,8 @@ from tfgpujob_trainer.supervise.commands import Brought, Command, Drain, End, Gi
 LINE_BYTES = 4096
 """Longest line that is read. A token has 64 characters."""
 WELCOME = b"welcome\n"
+ENDED: dict[str, Any] = {"ended": {}}
+"""The leader's processes have ended by themselves. One that is lost does not say so."""
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 """A lost node does not close its connections: seconds until the first probe, between two, and the number of unanswered
 ones."""
