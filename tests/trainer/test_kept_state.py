@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,28 @@ class Helper:
 OUTSIDE = {"variable": tf.Variable(0.0)}
 COUNT, CONSTANT = 0, [1, 2]
 SEEN: list[int] = []
+PLAIN = SimpleNamespace(count=0)
+
+
+class Tracker:
+    """Has a method that changes it, and one that does not."""
+
+    def __init__(self):
+        self.count = 0
+
+    def add(self):
+        self.count += 1
+
+    def read(self):
+        return self.count
+
+
+TRACKER, READER = Tracker(), SimpleNamespace(read=lambda: 0)
+
+
+def drawn_and_counted():
+    PLAIN.count += 1
+    return random.random() + np.random.rand()
 
 
 class Keeps(keras.callbacks.Callback):
@@ -44,7 +67,9 @@ class Keeps(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         global COUNT  # noqa: PLW0603
         COUNT += CONSTANT[0]
-        SEEN.append(epoch)
+        SEEN.append(epoch + READER.read())
+        TRACKER.add()
+        drawn_and_counted()
         for variable in (self.beta, self.parts["a"][0], self.helper.seen, self.module.rate, OUTSIDE["variable"]):
             variable.assign_add(3)
         self.teacher.set_weights([weight + 1 for weight in self.teacher.get_weights()])
@@ -84,6 +109,10 @@ def test_what_callbacks_hold_comes_back_and_what_does_not_is_said(capfd):
         "Keeps's mixed",
         "COUNT, which Keeps changes",
         "SEEN, which Keeps changes",
+        "TRACKER, which Keeps changes",
+        "PLAIN, which Keeps changes",
+        "random, which Keeps changes",
+        "np.random, which Keeps changes",
     }
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import random
 import textwrap
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import keras
@@ -19,6 +20,8 @@ _NOT_THE_SCRIPTS = ("site-packages", "dist-packages")
 _CONTAINERS = (bytearray, deque, dict, list, np.ndarray, set)
 _HOLDERS = (tf.Variable, tf.Module, keras.Variable, keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric)
 _FEW = 100
+_GENERATORS = (random.random.__self__, np.random.rand.__self__)
+"""Of all that draws from `random` and from `np.random` itself."""
 _CHANGE = frozenset(
     {"add", "append", "appendleft", "clear", "extend", "insert", "pop", "popleft", "remove", "setdefault", "update"}
 )
@@ -42,11 +45,21 @@ def changed(callback: keras.callbacks.Callback) -> list[str]:
 
 
 def _functions(callback: keras.callbacks.Callback) -> Iterator[FunctionType]:
+    """Those of the callback, and those of the script that they use."""
     held = [vars(kind) for kind in type(callback).__mro__ if not kind.__module__.startswith("keras.")]
-    for function in (one for attributes in (*held, vars(callback)) for one in attributes.values()):
-        file = function.__code__.co_filename if isinstance(function, FunctionType) else ""
-        if file and not any(part in file for part in _NOT_THE_SCRIPTS):
+    left = deque(one for attributes in (*held, vars(callback)) for one in attributes.values())
+    seen: set[CodeType] = set()
+    while left:
+        function = left.popleft()
+        if isinstance(function, FunctionType) and _is_scripts(function) and function.__code__ not in seen:
+            seen.add(function.__code__)
+            left.extend(_outside(function).values())
             yield function
+
+
+def _is_scripts(function: FunctionType) -> bool:
+    file = function.__code__.co_filename
+    return bool(file) and not any(part in file for part in _NOT_THE_SCRIPTS)
 
 
 def _outside(function: FunctionType) -> dict[str, Any]:
@@ -59,18 +72,49 @@ def _outside(function: FunctionType) -> dict[str, Any]:
 
 
 def _changed(function: FunctionType) -> Iterator[str]:
-    tree = ast.Module([], [])
-    with suppress(OSError, TypeError, SyntaxError):  # no source, or a part of a statement
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    containers = {name for name, value in _outside(function).items() if isinstance(value, _CONTAINERS)}
-    for node in ast.walk(tree):
+    known = _outside(function)
+    containers = {name for name, value in known.items() if isinstance(value, _CONTAINERS)}
+    others = {name: value for name, value in known.items() if not isinstance(value, _HOLDERS)}
+    objects = {name for name, value in others.items() if _sets_attributes(value)}
+    for node in ast.walk(_source(function)):
         match node:
             case ast.Global(names) | ast.Nonlocal(names):
                 yield from names
             case ast.Subscript(base, _, ast.Store() | ast.Del()):
                 yield from containers & {_name(base)}
             case ast.Call(ast.Attribute(base, method)) if method in _CHANGE:
-                yield from containers & {_name(base)}
+                yield from (containers | objects) & {_name(base)}
+            case ast.Call(ast.Attribute(base)) if _name(base) in objects:
+                yield _name(base)
+            case ast.Attribute(base, _, ast.Store()):
+                yield from others.keys() & {_name(base)}
+            case ast.Call(called) if getattr(_of_module(called, known), "__self__", None) in _GENERATORS:
+                yield ast.unparse(called).rpartition(".")[0] or ast.unparse(called)
+
+
+def _sets_attributes(value: Any) -> bool:
+    """Whether a method of an object's class, which is the script's, sets an attribute of the object."""
+    methods = [m for m in vars(type(value)).values() if isinstance(m, FunctionType) and m.__name__ != "__init__"]
+    return any(
+        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        for method in methods
+        if _is_scripts(method)
+        for node in ast.walk(_source(method))
+    )
+
+
+def _of_module(called: ast.expr, known: Mapping[str, Any]) -> Any:
+    """What a name stands for, such as `np.random.rand`; None for attributes of what is no module."""
+    if isinstance(called, ast.Name):
+        return known.get(called.id)
+    base = _of_module(called.value, known) if isinstance(called, ast.Attribute) else None
+    return getattr(base, called.attr, None) if isinstance(base, ModuleType) else None
+
+
+def _source(function: FunctionType) -> ast.AST:
+    with suppress(OSError, TypeError, SyntaxError):  # no source, or a part of a statement
+        return ast.parse(textwrap.dedent(inspect.getsource(function)))
+    return ast.Module([], [])
 
 
 def _name(base: ast.expr) -> str:
