@@ -265,7 +265,6 @@ RESIZES = (
         ends=FOREVER,
         schedulable_gpus=2,
         forgives=FORGIVES_PROGRESS,
-        phases=SUCCEEDED,
     ),
     Scenario(
         name="starts_with_what_fits",
