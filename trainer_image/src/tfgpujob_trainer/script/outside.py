@@ -20,7 +20,7 @@ _NOT_THE_SCRIPTS = ("site-packages", "dist-packages")
 _CONTAINERS = (bytearray, deque, dict, list, np.ndarray, set)
 _HOLDERS = (tf.Variable, tf.Module, keras.Variable, keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric)
 _FEW = 100
-_GENERATORS = (random.random.__self__, np.random.rand.__self__)
+_GENERATORS = tuple(getattr(draw, "__self__", draw) for draw in (random.random, np.random.rand))
 """Of all that draws from `random` and from `np.random` itself."""
 _CHANGE = frozenset(
     {"add", "append", "appendleft", "clear", "extend", "insert", "pop", "popleft", "remove", "setdefault", "update"}
@@ -105,10 +105,12 @@ def _sets_attributes(value: Any) -> bool:
 
 def _of_module(called: ast.expr, known: Mapping[str, Any]) -> Any:
     """What a name stands for, such as `np.random.rand`; None for attributes of what is no module."""
-    if isinstance(called, ast.Name):
-        return known.get(called.id)
-    base = _of_module(called.value, known) if isinstance(called, ast.Attribute) else None
-    return getattr(base, called.attr, None) if isinstance(base, ModuleType) else None
+    match called:
+        case ast.Name(name):
+            return known.get(name)
+        case ast.Attribute(base, name) if isinstance(module := _of_module(base, known), ModuleType):
+            return getattr(module, name, None)
+    return None
 
 
 def _source(function: FunctionType) -> ast.AST:
