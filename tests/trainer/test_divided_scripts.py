@@ -28,7 +28,7 @@ from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.distribution import operations
 from tfgpujob_trainer.distribution.install import installed
-from tfgpujob_trainer.script.divided_check import compare
+from tfgpujob_trainer.script.divided_check import build, compare
 
 EXAMPLE = ROOT / "examples/scripts/model_parallel.py"
 
@@ -217,6 +217,32 @@ def test_a_mesh_that_computes_wrongly_is_found_before_it_trains(float64, monkeyp
         compared((None, "model"))
 
 
+def test_the_copy_computes_as_the_model_does(float64):
+    """With what neither a config nor variables hold, and without XLA, which draws other random numbers."""
+    layers, x = keras.layers, np.random.default_rng(0).normal(2, size=(4, 4))
+    with installed(), keras.distribution.DataParallel().scope():
+        normalization = layers.Normalization()
+        normalization.adapt(x)
+        model = keras.Sequential(
+            [keras.Input((4,)), normalization, layers.Dense(8), layers.Dropout(0.5), layers.Dense(1)]
+        )
+        optimizer = keras.optimizers.Lion(0.1, weight_decay=0.5)
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+        model.compile(optimizer, "mse", jit_compile=True)
+        model.layers[1].bias.assign(np.ones(8))
+        assert compare(model, {"x": x, "y": x[:, 0]}).startswith("compared with one device: ")
+
+
+def test_a_layout_map_that_is_wrong_for_a_model_without_an_input_is_named():
+    layout = LayoutMap(DeviceMesh((1, 2), ("batch", "model")))
+    layout[".*kernel"], layout["late/.*"] = (None, "model"), ()
+    with installed(), ModelParallel(layout_map=layout, batch_dim_name="batch").scope():
+        model = Late()
+        model.compile("adam", "mse")
+        with pytest.raises(ValueError, match="matches multiple layout specification keys"):
+            build(model, {"x": np.ones([4, 3]), "y": np.ones(4)})
+
+
 class Late(keras.Model):
     def __init__(self):
         super().__init__()
@@ -244,7 +270,7 @@ import tensorflow as tf
 device = tf.config.LogicalDeviceConfiguration()
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [device, device])
 from tfgpujob_trainer.distribution import install, variables
-from tfgpujob_trainer.script.divided_check import compare
+from tfgpujob_trainer.script.divided_check import build, compare
 
 variables.is_traced = lambda: False
 variables.assigned = lambda variable, value: False

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import keras
@@ -22,7 +21,7 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.distribution.processes import greatest
 from tfgpujob_trainer.machine.usage import memory_room
-from tfgpujob_trainer.model.optimizers import build_all
+from tfgpujob_trainer.model.optimizers import build_all, optimizers_in
 from tfgpujob_trainer.script.call import BATCHED
 
 _STEPS = 3
@@ -40,8 +39,11 @@ def build(model: keras.Model, given: Mapping[str, Any], *, metrics: bool = False
     those of its metrics. `given`: see `compare`."""
     rows = _rows(given)
     if (metrics or not has_weights(model)) and rows is not None:
-        with suppress(Exception):  # such as a GAN, which is never called itself
+        try:
             model._symbolic_build(data_batch=tree.map_structure(_of_any_batch, rows))  # noqa: SLF001 (Keras is pinned)
+        except Exception:  # such as of a GAN, which is never called itself
+            if any(variable._value is None for variable in model.variables):  # noqa: SLF001 (as above)
+                raise  # the LayoutMap's error: the rest of the weights would be made again at each use
 
 
 def has_weights(model: keras.Model) -> bool:
@@ -128,15 +130,33 @@ def _state(model: keras.Model) -> list[np.ndarray]:
 
 
 def _copy(model: keras.Model, state: list[np.ndarray]) -> keras.Model:
-    """A model of one device with the same variables, compiled alike but without metrics."""
+    """A model of one device with the same variables, compiled alike but without metrics, and without XLA, which draws
+    other random numbers."""
     copy = keras.models.clone_model(model)
     compiled = dict(model._compile_config.config)  # noqa: SLF001 (the objects themselves; Keras is pinned)
     optimizer = type(model.optimizer).from_config(model.optimizer.get_config())
-    copy.compile(**{**compiled, "optimizer": optimizer, "metrics": None, "weighted_metrics": None})
+    for name, theirs in optimizers_in({"optimizer": optimizer}).items():
+        _exclude_from_decay(optimizers_in({"optimizer": model.optimizer})[name], theirs, model, copy)
+    without = {"metrics": None, "weighted_metrics": None, "jit_compile": False}
+    copy.compile(**{**compiled, **without, "optimizer": optimizer})
     build_all(copy.optimizer, copy.trainable_variables)
     for variable, value in zip(_variables(copy), state, strict=True):
         variable.assign(value)
+    for layer in copy._flatten_layers():  # noqa: SLF001 (private: Keras is pinned)
+        if isinstance(layer, keras.layers.Normalization) and layer.input_mean is None:
+            layer.finalize_state()  # what it computes with is made from its variables
     return copy
+
+
+def _exclude_from_decay(mine: Any, theirs: Any, model: keras.Model, copy: keras.Model) -> None:
+    """exclude_from_weight_decay(), which is in no get_config()."""
+    pairs, excluded = (
+        zip(model.trainable_variables, copy.trainable_variables, strict=True),
+        "_exclude_from_weight_decay",
+    )
+    keys = getattr(mine, excluded, ())
+    setattr(theirs, excluded, {theirs._var_key(other) for own, other in pairs if mine._var_key(own) in keys})  # noqa: SLF001
+    setattr(theirs, f"{excluded}_pattern", getattr(mine, f"{excluded}_pattern", None))
 
 
 def _tolerance(model: keras.Model) -> float:
