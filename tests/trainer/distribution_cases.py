@@ -162,6 +162,12 @@ def copied(layer: layers.Layer) -> layers.Layer:
     return Op(layer.function) if isinstance(layer, Op) else type(layer).from_config(layer.get_config())
 
 
+def several_outputs() -> keras.Model:
+    inputs = keras.Input((8,))
+    wide = layers.Dense(8, "relu", name="wide")(inputs)
+    return keras.Model(inputs, [layers.Dense(1)(wide), layers.Dense(1, "sigmoid")(wide)])
+
+
 def op(function: Callable[[Any], Any]) -> Case:
     """A function of a tensor whose last axis is divided, and then a layer with weights."""
     return Case(after_wide(Op(function), layers.Flatten(), layers.Dense(4)), WIDE)
@@ -438,6 +444,11 @@ CASES: dict[str, Case] = {
     "reversed sum": op(lambda x: tf.cumsum(x, axis=-1, reverse=True)),
     "sort": op(lambda x: ops.sort(x, axis=-1)),
     "top k": op(lambda x: ops.top_k(x, 3)[0]),
+    "top k of divided rows": replace(op(lambda x: ops.top_k(x, 3)[0]), data_parallel=True, layouts={}),
+    "order of rows": refused(op(lambda x: ops.take(x, ops.argsort(ops.sum(x, -1)), axis=0)), "TopKV2"),
+    "index of the smallest": op(lambda x: x * ops.cast(ops.expand_dims(ops.argmin(x, -1), -1), x.dtype)),
+    "rows after rows": op(lambda x: tf.reduce_mean(tf.reshape(tf.concat([x, 2 * x], 0), [2, -1, 8]), 0)),
+    "large identity": op(lambda x: ops.matmul(ops.tile(x, [1, 8]), ops.eye(64, dtype=x.dtype))),
     "softmax and logsumexp": op(lambda x: ops.softmax(x) + ops.logsumexp(x, axis=-1, keepdims=True)),
     "take and slice": op(lambda x: ops.take(x, np.array([3, 1, 2]), axis=1) * x[:, :1]),
     "einsum": op(lambda x: ops.einsum("bi,bj->bij", x, x)),
@@ -455,6 +466,27 @@ CASES: dict[str, Case] = {
         "binary_crossentropy",
         y=lambda r: r.integers(0, 2, (ROWS, 1)),
         compiled={"metrics": ["accuracy", "mse", keras.metrics.Precision, keras.metrics.Recall, keras.metrics.AUC]},
+    ),
+    "intersection over union": Case(
+        after_wide(layers.Softmax()),
+        WIDE,
+        SPARSE,
+        y=classes,
+        compiled={"metrics": [lambda: keras.metrics.MeanIoU(8, sparse_y_pred=False)]},
+    ),
+    "metrics that compute with constants": Case(
+        after_wide(layers.Dense(4, "sigmoid")),
+        WIDE,
+        "binary_crossentropy",
+        y=lambda r: r.integers(0, 2, (ROWS, 4)),
+        compiled={"metrics": [keras.metrics.R2Score, lambda: keras.metrics.PrecisionAtRecall(0.5)]},
+    ),
+    "losses of several outputs": Case(
+        several_outputs,
+        WIDE,
+        y=lambda r: [r.normal(size=ROWS), r.integers(0, 2, ROWS)],
+        compiled={"loss": ["mse", "binary_crossentropy"], "loss_weights": [1.0, 0.5]},
+        fit={"batch_size": 10},
     ),
     "run eagerly": alone(layers.Dense(4), compiled={"run_eagerly": True}, refused="run_eagerly"),
     "several steps in an execution": alone(layers.Dense(4), compiled={"steps_per_execution": 3}),
@@ -486,12 +518,13 @@ def train(case: Case) -> dict[str, np.ndarray]:
     y = make_y(random)
     given = {"optimizer": lambda: keras.optimizers.SGD(0.01, momentum=0.9), "loss": case.loss, **case.compiled}
     given["optimizer"] = given["optimizer"]()
-    given["metrics"] = [one() if isinstance(one, type) else one for one in given.get("metrics", ())] or None
+    given["metrics"] = [one() if callable(one) else one for one in given.get("metrics", ())] or None
     model.compile(**given)
-    fitted = model.fit(x, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0, **case.fit)
+    fitted = model.fit(x, y, **{"batch_size": BATCH, "epochs": 2, "shuffle": False, "verbose": 0, **case.fit})
     found = {name: np.asarray(values) for name, values in fitted.history.items()}
     found["evaluated"] = np.asarray(model.evaluate(x, y, verbose=0))
-    found["predicted"] = model.predict(x, batch_size=BATCH, verbose=0)
+    predicted = model.predict(x, batch_size=BATCH, verbose=0)
+    found["predicted"] = np.concatenate(predicted, -1) if isinstance(predicted, list) else predicted
     found |= {f"{i} {variable.path}": variable.numpy() for i, variable in enumerate(model.weights)}
     if keras.distribution.distribution() is not None and case.layouts:
         lines = list(describe(model))

@@ -8,9 +8,11 @@ import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.experimental import dtensor
+from tensorflow.python.framework import error_interpolation
 from tests.machine import PATIENCE
 from tests.pages import ROOT
 from tests.trainer.distribution_cases import CASES
@@ -18,6 +20,7 @@ from tests.trainer.harness import pod_environment
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.distribution.install import installed
+from tfgpujob_trainer.distribution.refusals import in_words
 
 EXACT = 1e-10
 
@@ -90,6 +93,27 @@ def test_ragged_rows_are_refused():
         with pytest.raises(ConfigError, match="RaggedTensor"):
             model.predict(tf.data.Dataset.from_tensors(tf.ragged.constant([[1.0], [1.0, 2.0]])))
     assert dtensor.get_default_mesh() is None, "what comes after it is on no mesh"
+
+
+def test_what_a_divided_model_returns_can_be_read():
+    layout = keras.distribution.LayoutMap(keras.distribution.DeviceMesh((1, 2), ("batch", "model"), ["cpu:0", "cpu:1"]))
+    layout[".*kernel"] = (None, "model")
+    with installed(), keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch").scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(4, kernel_initializer="ones")])
+        assert np.asarray(model(tf.ones([3, 2]))).tolist() == [[2.0] * 4] * 3
+
+
+def test_a_transposed_batch_has_another_way_out():
+    said = "a.py: error: TransposeOp SPMD needs communication\n at tensorflow/dtensor/mlir/a.cc"
+    with pytest.raises(ConfigError) as raised, in_words():
+        raise tf.errors.InternalError(None, None, said)
+    assert "transpose_b=True" in raised.value.fix
+
+
+def test_a_long_error_is_read_at_once():
+    with installed():
+        assert error_interpolation.parse_message("{{node a}}" + " " * 10**6)[1:] == ([], [])
+        assert error_interpolation.parse_message("{{node a}}")[2]
 
 
 def test_a_mesh_needs_its_devices():

@@ -62,7 +62,7 @@ def assigned(variable: Any, value: Any) -> bool:
     return True
 
 
-def compiled(step: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def compiled(step: Callable[..., Any]) -> Callable[..., Any]:
     """tf.function of the step with its assignments at the end, or where they stand if a branch or loop makes some."""
 
     def at_the_end(*args: Any) -> Any:
@@ -77,14 +77,14 @@ def compiled(step: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         os.environ[_GROUP_SIZE] = _BUCKET
         return outputs
 
-    function = tf.function(at_the_end, autograph=False, **options)
+    function = tf.function(at_the_end, autograph=False)
 
     def run(*args: Any) -> Any:
         nonlocal function
         try:
             return function(*args)
         except _AssignedInsideError:
-            function = tf.function(step, autograph=False, **options)
+            function = tf.function(step, autograph=False)
         finally:
             os.environ |= SEPARATELY
         return function(*args)

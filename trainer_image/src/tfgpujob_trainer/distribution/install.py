@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
-from tfgpujob_trainer.distribution import assignments, mesh, operations, processes, steps, tensors, variables
+from tfgpujob_trainer.distribution import (
+    assignments,
+    mesh,
+    operations,
+    processes,
+    refusals,
+    steps,
+    tensors,
+    variables,
+)
 
 
 @contextmanager
@@ -21,7 +30,7 @@ def installed(
         if len(addresses) > 1:
             processes.connect(addresses, index)
         processes.stops_when(is_told_to_stop)
-        for module in (mesh, tensors, variables, steps, operations):
+        for module in (mesh, tensors, variables, steps, operations, refusals):
             for replacement in module.replacements():
                 stack.enter_context(replacement)
         yield

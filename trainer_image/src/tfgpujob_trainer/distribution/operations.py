@@ -17,7 +17,13 @@ from tensorflow.core.function.capture.capture_container import FunctionCaptures
 from tensorflow.dtensor.python import gen_dtensor_ops
 from tensorflow.experimental import dtensor
 from tensorflow.python.framework.ops import EagerTensor, gradient_registry
-from tensorflow.python.ops import gen_array_ops, gen_nn_ops, gen_random_ops, gen_stateless_random_ops_v2
+from tensorflow.python.ops import (
+    gen_array_ops,
+    gen_math_ops,
+    gen_nn_ops,
+    gen_random_ops,
+    gen_stateless_random_ops_v2,
+)
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.distribution.mesh import current_mesh
@@ -74,6 +80,7 @@ _GATHERED: dict[Any, dict[str, dict[str, Axes]]] = {
         "pad_v2": {"input": _PADDED},
         "mirror_pad": {"input": _PADDED},
         "tile": {"input": _named_by("multiples", lambda multiples: np.flatnonzero(multiples != 1))},
+        "concat_v2": {"values": _named_by("axis", lambda axis: axis)},
         "split": {"value": _named_by("axis", lambda axis: axis)},
         "split_v": {"value": _named_by("axis", lambda axis: axis)},
     },
@@ -103,7 +110,13 @@ _STATEFUL = (
 
 def replacements() -> Iterator[Any]:
     """Replacements for TensorFlow's functions of operations."""
-    instead = {gen_array_ops.reverse_v2: _reversed}
+    instead = {
+        gen_array_ops.reverse_v2: _reversed,
+        gen_array_ops.scatter_nd: _scattered,
+        gen_array_ops.matrix_diag_v3: _evaluated,
+        gen_array_ops.matrix_diag_part_v3: _diagonal,
+        gen_math_ops.arg_min: _smallest,
+    }
     for module, operations in _GATHERED.items():
         instead |= {getattr(module, name): partial(_gathering, inputs=inputs) for name, inputs in operations.items()}
     instead |= {getattr(gen_stateless_random_ops_v2, name): _same_everywhere for name in _RANDOM}
@@ -132,6 +145,9 @@ def _gathering(original: Callable[..., Any], inputs: dict[str, Axes]) -> Callabl
         given = signature.bind(*args, **kwargs).arguments
 
         def whole(name: str, value: Any) -> Any:
+            if name in inputs and isinstance(value, list | tuple):
+                # Those of one axis are shapes, which must be known before the step.
+                return [whole(name, one) if tf.is_tensor(one) and (one.shape.rank or 0) > 1 else one for one in value]
             if name in inputs and _is_on_mesh(value) and value.shape.rank:
                 return _whole(value, inputs[name](value.shape.rank, given))
             return value
@@ -195,6 +211,62 @@ def _reversed(original: Callable[..., Any]) -> Callable[..., Any]:
             last = tf.shape(tensor)[int(one)] - 1
             tensor = tf.gather(tensor, last - tf.range(last + 1), axis=int(one))
         return tensor
+
+    return call
+
+
+def _scattered(original: Callable[..., Any]) -> Callable[..., Any]:
+    """ScatterNd, as in the gradient of top_k. Each device would write its rows to where they are in the whole batch,
+    and DTensor makes the shape int32."""
+
+    @wraps(original)
+    def call(indices: Any, updates: Any, shape: Any, name: Any = None) -> Any:
+        if not _is_on_mesh(indices) and not _is_on_mesh(updates):
+            return original(indices, updates, shape, name)
+        indices, updates = tf.cast(indices, "int32"), tf.convert_to_tensor(updates)
+        indices, updates = (_whole(value, range(value.shape.rank)) for value in (indices, updates))
+        found = original(indices, updates, tf.cast(shape, "int32"), name)
+        return _whole(found, range(found.shape.rank))
+
+    return call
+
+
+def _evaluated(original: Callable[..., Any]) -> Callable[..., Any]:
+    """MatrixDiag, which DTensor lacks, as a constant: tf.eye() has it."""
+
+    @wraps(original)
+    def call(**given: Any) -> Any:
+        known = {name: tf.get_static_value(value) for name, value in given.items() if tf.is_tensor(value)}
+        if dtensor.get_default_mesh() is None or any(value is None for value in known.values()):
+            return original(**given)
+        with tf.init_scope(), tf.device("CPU:0"):
+            value = original(**given | known).numpy()
+        return tf.constant(value)
+
+    return call
+
+
+def _diagonal(original: Callable[..., Any]) -> Callable[..., Any]:
+    """MatrixDiagPart, which DTensor lacks, of square matrices: metrics of intersections over unions have it."""
+
+    @wraps(original)
+    def call(**given: Any) -> Any:
+        matrix, offset = given["input"], tf.get_static_value(tf.convert_to_tensor(given["k"]))
+        if not _is_on_mesh(matrix) or matrix.shape[-1] != matrix.shape[-2] or offset is None or np.any(offset):
+            return original(**given)
+        return tf.reduce_sum(tf.where(np.eye(matrix.shape[-1], dtype=bool), matrix, tf.zeros([], matrix.dtype)), -1)
+
+    return call
+
+
+def _smallest(original: Callable[..., Any]) -> Callable[..., Any]:
+    """ArgMin, which DTensor lacks, by ArgMax."""
+
+    @wraps(original)
+    def call(input: Any, dimension: Any, output_type: Any = tf.int64, name: Any = None) -> Any:  # noqa: A002 (TensorFlow's)
+        if not _is_on_mesh(input) or input.dtype.is_unsigned:
+            return original(input, dimension, output_type, name)
+        return tf.argmax(-input, dimension, output_type)
 
     return call
 

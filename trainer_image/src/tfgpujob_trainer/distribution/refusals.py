@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+from unittest import mock
 
 import tensorflow as tf
+from tensorflow.python.framework import error_interpolation
 
 from tfgpujob_trainer.contract.exits import ConfigError
 
@@ -21,7 +24,27 @@ _FIXES = {
     "Print": "remove tf.print()",
 }
 """By the prefix of an operation's name."""
+_LAYOUT = (
+    "leave the variables of that layer out of the LayoutMap, so that they are whole on each device, or divide another "
+    "axis: of an embedding the words"
+)
+_TRANSPOSED = "in a product of rows with rows, write tf.matmul(a, b, transpose_b=True) for the transposed one"
 _WITHOUT = "write it with other operations, or train it without keras.distribution: the job divides batches over GPUs"
+
+
+_LONG = 20_000
+_parse_message = error_interpolation.parse_message
+
+
+def replacements() -> Iterator[Any]:
+    """Replacements for TensorFlow's functions."""
+    yield mock.patch.object(error_interpolation, "parse_message", _parsed)
+
+
+def _parsed(message: str) -> tuple[str, list[Any], list[Any]]:
+    """parse_message(), which takes minutes for the program that DTensor appends to its errors: the square of its
+    length."""
+    return (message, [], []) if len(message) > _LONG else _parse_message(message)
 
 
 @contextmanager
@@ -43,9 +66,6 @@ def _refusal(message: str) -> ConfigError | None:
         return ConfigError(f"the step has the operation {name}, which can't be divided over a mesh", fix)
     if _OF_DTENSOR in message:
         problem = message.splitlines()[0].rpartition("error: ")[2][:300]
-        return ConfigError(
-            f"the step can't be divided as the LayoutMap says: {problem}",
-            "leave the variables of that layer out of the LayoutMap, so that they are whole on each device, or divide "
-            "another axis: of an embedding the words",
-        )
+        fix = _TRANSPOSED if "TransposeOp" in problem else _LAYOUT
+        return ConfigError(f"the step can't be divided over the mesh: {problem}", fix)
     return None

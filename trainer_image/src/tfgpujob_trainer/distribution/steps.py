@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import keras
 import numpy as np
 import tensorflow as tf
-from keras.src import tree
+from keras.src import metrics, tree
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.distribution.distribution_lib import distribution
 from keras.src.layers.layer import Layer
+from keras.src.trainers.compile_utils import CompileLoss
+from keras.src.trainers.trainer import Trainer
 from tensorflow.experimental import dtensor
 
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -20,11 +23,11 @@ from tfgpujob_trainer.distribution.assignments import compiled
 from tfgpujob_trainer.distribution.mesh import current_mesh, default_mesh
 from tfgpujob_trainer.distribution.processes import agree
 from tfgpujob_trainer.distribution.refusals import in_words
-from tfgpujob_trainer.distribution.tensors import distribute_data_input, is_distributed, on_host, replicate
+from tfgpujob_trainer.distribution.tensors import distribute_data_input, is_distributed, on_host, replicate, whole
 
 _make_function = TensorFlowTrainer._make_function  # noqa: SLF001 (Keras has no other place for it, and is pinned)
 _make_predict_function = TensorFlowTrainer.make_predict_function
-_call = Layer.__call__
+_call, _build_loss, _get_metrics_result = Layer.__call__, CompileLoss.build, Trainer.get_metrics_result
 
 
 def replacements() -> Iterator[Any]:
@@ -32,6 +35,8 @@ def replacements() -> Iterator[Any]:
     yield mock.patch.object(TensorFlowTrainer, "_make_function", _function_of_iterator)
     yield mock.patch.object(TensorFlowTrainer, "make_predict_function", _function_of_batches)
     yield mock.patch.object(Layer, "__call__", _called)
+    yield mock.patch.object(CompileLoss, "build", _with_means_of_batches)
+    yield mock.patch.object(Trainer, "get_metrics_result", _metrics_result)
 
 
 class _Again:
@@ -59,7 +64,7 @@ def _on_mesh(model: Any, step: Callable[..., Any]) -> Callable[..., Any]:
             "run_eagerly is on, and only a compiled step is divided over a mesh",
             "leave it out; to look into a model, run it without set_distribution()",
         )
-    mesh, function = current_mesh(), compiled(step, jit_compile=bool(model.jit_compile))
+    mesh, function = current_mesh(), compiled(step)  # not by XLA, which jit_compile="auto" is on a GPU
 
     def run(data: Any, *, may_stop: bool = True) -> Any:
         with in_words(), default_mesh(mesh):
@@ -123,7 +128,7 @@ def _function_of_batches(model: Any, force: bool = False) -> Any:
 
 @functools.wraps(_call)
 def _called(layer: Any, *args: Any, **kwargs: Any) -> Any:
-    """Layer.__call__: outside a step, values of the host are placed on the mesh first."""
+    """Layer.__call__: outside a step, values of the host are placed on the mesh first, and results can be read."""
     mesh = current_mesh()
     with_values = any(tf.is_tensor(value) or isinstance(value, np.ndarray) for value in tree.flatten((args, kwargs)))
     if mesh is None or not with_values or not tf.executing_eagerly() or dtensor.get_default_mesh() is not None:
@@ -135,4 +140,28 @@ def _called(layer: Any, *args: Any, **kwargs: Any) -> Any:
 
     args, kwargs = tree.map_structure(placed, (args, kwargs))
     with in_words(), default_mesh(mesh):
-        return _call(layer, *args, **kwargs)
+        return tree.map_structure(whole, _call(layer, *args, **kwargs))
+
+
+class _MeanOfBatches(keras.metrics.Mean):
+    """The loss of one of several outputs. Keras weights it by the rows of a batch where their number is in the shape,
+    as it is in a step of a mesh only."""
+
+    def update_state(self, values: Any, sample_weight: Any = None) -> Any:  # noqa: ARG002
+        """As in Keras."""
+        return super().update_state(values)
+
+
+def _with_means_of_batches(loss: Any, *args: Any, **kwargs: Any) -> None:
+    with mock.patch.object(metrics, "Mean", _MeanOfBatches):
+        _build_loss(loss, *args, **kwargs)
+
+
+@functools.wraps(_get_metrics_result)
+def _metrics_result(model: Any) -> Any:
+    """Trainer.get_metrics_result: after an epoch metrics compute on the host, as some do with values of it."""
+    if not tf.executing_eagerly():
+        return _get_metrics_result(model)
+    values = [(variable, on_host(variable.value)) for variable in model.metrics_variables]
+    with keras.StatelessScope(state_mapping=values):
+        return _get_metrics_result(model)

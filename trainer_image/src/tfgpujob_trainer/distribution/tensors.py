@@ -143,6 +143,14 @@ def gather(value: Any) -> np.ndarray:
     return whole
 
 
+def whole(value: Any) -> Any:
+    """An eager tensor that is sharded, replicated on each device, so that it has numpy(); any other value as it is."""
+    if not tf.is_tensor(value) or not is_distributed(value):
+        return value
+    layout = dtensor.fetch_layout(value)
+    return dtensor.relayout(value, dtensor.Layout.replicated(layout.mesh, layout.rank))
+
+
 def on_host(value: Any) -> Any:
     """An ordinary tensor with the whole value; a value that is on no mesh is returned as it is."""
     return tf.constant(gather(value)) if is_distributed(value) else value

@@ -171,6 +171,8 @@ class Divided:
         if not reached.step and model not in self._compared:
             self._compared.add(model)
             say(compare(model, given))
+            if model._compile_config.config.get("jit_compile") is True:  # noqa: SLF001 (Keras is pinned)
+                say("jit_compile is left out: XLA can't compile a step of a mesh. Its random numbers would be others")
         followed = Followed(checkpoints, self._heartbeat, reached, every_steps=self._settings.checkpoint.every_steps)
         read_again(reached.batches, reached.logs, lambda: _restore_metrics(model, reached.metrics))
         callbacks = [*_kept(given.get("callbacks"), is_first=self._env.is_chief), followed]
