@@ -117,8 +117,8 @@ class Divided:
                 for place in places_of(original):
                     yield mock.patch.object(place, original.__name__, saved)
             yield shared_folders()
-        for name in STRATEGIES:
-            yield mock.patch.object(getattr(tf.distribute, name), "__init__", _refused_strategy(name))
+        for module, name in STRATEGIES:
+            yield mock.patch.object(getattr(module, name), "__init__", _refused_strategy(name))
         yield from device_settings()
 
     def train(self, module: Entrypoint) -> Outcome | None:

@@ -21,7 +21,7 @@ _CONTAINERS = (bytearray, deque, dict, list, np.ndarray, set)
 _HOLDERS = (tf.Variable, tf.Module, keras.Variable, keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric)
 _FEW = 100
 _GENERATORS = tuple(getattr(draw, "__self__", draw) for draw in (random.random, np.random.rand))
-"""Of all that draws from `random` and from `np.random` itself."""
+"""The generators behind the functions of `random` and of `np.random`."""
 _CHANGE = frozenset(
     {"add", "append", "appendleft", "clear", "extend", "insert", "pop", "popleft", "remove", "setdefault", "update"}
 )

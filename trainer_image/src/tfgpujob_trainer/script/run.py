@@ -50,13 +50,13 @@ from tfgpujob_trainer.script.scope import (
 from tfgpujob_trainer.script.takeover import FollowedError, Takeover
 from tfgpujob_trainer.train.session import Session
 
-STRATEGIES = (
-    "OneDeviceStrategy",
-    "MirroredStrategy",
-    "CentralStorageStrategy",
-    "MultiWorkerMirroredStrategy",
-    "ParameterServerStrategy",
+STRATEGIES = tuple(
+    (module, f"{kind}Strategy")
+    for module in (tf.distribute, tf.distribute.experimental)
+    for kind in ("OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer")
+    if hasattr(module, f"{kind}Strategy")
 )
+"""Those that a script may ask for, by their modules: it gets the job's."""
 _HERE = "localhost:2222"
 _RELATIVE = "attempted relative import with no known parent package"
 _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "worker", "index": 0}})
@@ -189,10 +189,8 @@ def replacements(path: Path, takeover: Takeover, scope: JobScope, session: Sessi
     yield saved_models_loaded_outside(scope)
     yield gradients_applied_outside()
     yield from device_settings()
-    for module in (tf.distribute, tf.distribute.experimental):
-        for name in STRATEGIES:
-            if hasattr(module, name):
-                yield mock.patch.object(module, name, _the_jobs(name, getattr(module, name), scope.strategy))
+    for module, name in STRATEGIES:
+        yield mock.patch.object(module, name, _the_jobs(name, getattr(module, name), scope.strategy))
     yield mock.patch.object(Distribution, "__init__", _hidden)
     found = os.environ.get("TF_CONFIG")  # scripts read from it how many workers there are
     if not found:
