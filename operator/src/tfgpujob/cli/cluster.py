@@ -23,6 +23,8 @@ _UNCHECKED = re.compile(
     r", <nil>: Invalid value: null: some validation rules were not checked.{0,100}?to complete validation"
 )
 """What an API server adds to each schema error. It names no field."""
+_COMMAND = re.compile(r"tfgpu (?:doctor|[a-z]{1,20} ([-\w]{1,253}))(?![-\w])")
+"""A command in a text, with the job that it is for."""
 _FIXES = {
     401: "log in again, or name another login by --context",
     403: "ask an administrator for the role edit in this namespace",
@@ -76,7 +78,7 @@ def to_copy(text: str, name: str, namespace: str | None = None) -> str:
     given = click.get_current_context().params
     flags = {"-n": given.get("namespace") or namespace, "--context": given.get("context")}
     words = "".join(f" {flag} {shlex.quote(value)}" for flag, value in flags.items() if value)
-    return re.sub(rf"(tfgpu (?:doctor|[a-z]+ {re.escape(name)}))(?![-\w])", rf"\1{words}", text)
+    return _COMMAND.sub(lambda found: f"{found[0]}{words if found[1] in (None, name) else ''}", text)
 
 
 def refuse_elsewhere(client: Client, name: str) -> None:
