@@ -83,7 +83,7 @@ def test_training_stops_early_and_ends_with_the_best_weights(tmp_path, capsys):
     assert evaluations(capsys.readouterr().out) == {}, "a run that had stopped early stays stopped"
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.deep)])
 def test_what_is_best_survives_a_restart(tmp_path, capsys, devices):
     best = {"monitor": "accuracy", "mode": "max", "patience": 4, "restore": False}
     whole = trained(tmp_path / "whole", devices=devices, best=best)

@@ -39,10 +39,11 @@ def test_programs_by_chance_are_exact_or_the_log_says_what_is_not():
 def kept_programs():
     """Each kept program in each of the modes that its first line names; `equal`: a note in the log is not enough."""
     for path in sorted(DIFFERENCES.glob("*.py")):
-        modes, source = path.read_text().removeprefix("# ").split("\n", 1)
-        wanted = ["equal"] if "equal" in modes.split() else ["equal", "said"]
-        for mode in sorted({*modes.split()} - {"equal"}):
-            yield pytest.param(Program(source, mode), wanted, id=f"{path.stem}-{mode}")
+        words, source = path.read_text().removeprefix("# ").split("\n", 1)
+        wanted = ["equal"] if "equal" in words.split() else ["equal", "said"]
+        marks = [pytest.mark.deep] if "deep" in words.split() else []
+        for mode in sorted({*words.split()} - {"equal", "deep"}):
+            yield pytest.param(Program(source, mode), wanted, id=f"{path.stem}-{mode}", marks=marks)
 
 
 @pytest.mark.parametrize(("program", "wanted"), list(kept_programs()))

@@ -56,7 +56,13 @@ def test_every_technique_that_is_called_exact_is_proved():
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize(("case", "devices"), [*((case, 2) for case in CASES), ("global_clipnorm", 1)])
+@pytest.mark.parametrize(
+    ("case", "devices"),
+    [
+        *(pytest.param(case, 2, marks=[pytest.mark.deep] if "jit" in case else []) for case in CASES),
+        ("global_clipnorm", 1),
+    ],
+)
 def test_mirrored_equals_plain_keras(case, devices):
     make_model, make_data = CASES[case]
     data = make_data()
@@ -71,7 +77,7 @@ def test_mirrored_equals_plain_keras(case, devices):
     ("length", "more", "make_optimizer"),
     [
         (None, {"devices": 2, **MICRO}, lambda: keras.optimizers.Adam(0.05, epsilon=1e-3)),
-        (5, {"devices": 2, "jit": "replica"}, adamw),
+        pytest.param(5, {"devices": 2, "jit": "replica"}, adamw, marks=pytest.mark.deep),
         (5, {"devices": 2}, lambda: keras.optimizers.SGD(0.3, momentum=0.9)),
         (5, {"devices": 1, **MICRO}, adamw),
     ],

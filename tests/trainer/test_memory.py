@@ -88,7 +88,7 @@ def left_behind_by(kind, devices, monkeypatch, folder, *, steps=STEPS, **more) -
         ("arrays", 1, {"best": {"monitor": "loss"}}),
         ("csv", 1, {}),
         ("images", 1, {}),
-        ("tfrecord", 1, {}),
+        pytest.param("tfrecord", 1, {}, marks=pytest.mark.deep),
         pytest.param("tfrecord", 1, {"data": {"cache": "disk"}}, marks=pytest.mark.deep),
         pytest.param("dataset", 1, {"data": {"shuffleWindow": 64}, "steps": SHUFFLED_STEPS}, marks=pytest.mark.deep),
         ("dataset", 1, {"data": {"cache": "memory"}}),

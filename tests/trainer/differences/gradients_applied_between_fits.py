@@ -1,4 +1,4 @@
-# workers equal
+# here equal
 import os
 
 import keras

@@ -1,4 +1,4 @@
-# here
+# here deep
 import os
 
 import keras
