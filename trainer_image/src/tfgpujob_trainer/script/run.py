@@ -90,8 +90,8 @@ def run_with(takeover: Takeover, path: Path, session: Session) -> Outcome:
         )
     if takeover.fits and session.env.is_chief:
         CompletionMark(Path(session.job.output.directory)).write(to_json(session.job), takeover.summary)
-    done = f"done: {path.name} with {counted(takeover.fits, 'fit()', 'calls of fit()')}"
-    return Outcome(code=ExitCode.DONE, cause="Completed", message=done, summary=takeover.summary)
+    fits = f" with {counted(takeover.fits, 'fit()', 'calls of fit()')}" if takeover.fits else ""
+    return Outcome(code=ExitCode.DONE, cause="Completed", message=f"done: {path.name}{fits}", summary=takeover.summary)
 
 
 def run_program(path: Path, settings: TrainerConfig, replaced: Iterable[Any], end: JobEnd) -> Outcome | None:
