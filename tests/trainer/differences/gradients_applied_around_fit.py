@@ -10,13 +10,12 @@ keras.config.set_dtype_policy("float64")
 keras.utils.set_random_seed(3)
 rng = np.random.default_rng(1)
 x, y = rng.normal(size=(24, 4)), rng.normal(size=(24, 1))
-model = keras.Sequential([keras.Input([4]), keras.layers.Dense(3, "tanh"), keras.layers.Dense(1)])
-optimizer = keras.optimizers.AdamW(0.05, global_clipnorm=0.5, use_ema=True)
+model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+optimizer = keras.optimizers.SGD(0.05, weight_decay=0.1)
 model.compile(optimizer, "mse")
 mean = keras.metrics.Mean()
 
 
-@tf.function
 def step():
     with tf.GradientTape() as tape:
         loss = keras.ops.mean(keras.ops.square(model(x, training=True) - y))
@@ -25,7 +24,7 @@ def step():
     return loss
 
 
-for _ in range(2):
-    mean.update_state(step())
-    model.fit(x, y, batch_size=6, epochs=1, shuffle=False, verbose=0)
+mean.update_state(step())
+model.fit(x, y, batch_size=6, epochs=1, shuffle=False, verbose=0)
+mean.update_state(step())
 np.savez(os.environ["FOUND"], *model.get_weights(), float(mean.result()))
