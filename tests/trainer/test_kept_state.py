@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,6 +45,7 @@ class Tracker:
 
 
 TRACKER, READER = Tracker(), SimpleNamespace(read=lambda: 0)
+LOG, HERE = logging.getLogger(__name__), Path(__file__)
 
 
 def drawn_and_counted():
@@ -69,6 +72,7 @@ class Keeps(keras.callbacks.Callback):
         COUNT += CONSTANT[0]
         SEEN.append(epoch + READER.read())
         TRACKER.add()
+        LOG.info("%s", HERE.resolve())
         drawn_and_counted()
         for variable in (self.beta, self.parts["a"][0], self.helper.seen, self.module.rate, OUTSIDE["variable"]):
             variable.assign_add(3)

@@ -9,6 +9,7 @@ import textwrap
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -16,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-_NOT_THE_SCRIPTS = ("site-packages", "dist-packages")
+_NOT_THE_SCRIPTS = ("site-packages", "dist-packages", "<frozen ", str(Path(inspect.__file__).parent))
 _CONTAINERS = (bytearray, deque, dict, list, np.ndarray, set)
 _HOLDERS = (tf.Variable, tf.Module, keras.Variable, keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric)
 _FEW = 100
@@ -40,7 +41,10 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def changed(callback: keras.callbacks.Callback) -> list[str]:
-    """The names of those that a function sets, and of containers that it changes."""
+    """The names of those that a function sets or changes, and of modules from whose generator it draws.
+
+    An object counts if it has a method of the script's that changes it, and any of its methods is called.
+    """
     return list(dict.fromkeys(name for function in _functions(callback) for name in _changed(function)))
 
 
@@ -82,9 +86,9 @@ def _changed(function: FunctionType) -> Iterator[str]:
                 yield from names
             case ast.Subscript(base, _, ast.Store() | ast.Del()):
                 yield from containers & {_name(base)}
-            case ast.Call(ast.Attribute(base, method)) if method in _CHANGE:
-                yield from (containers | objects) & {_name(base)}
-            case ast.Call(ast.Attribute(base)) if _name(base) in objects:
+            case ast.Call(ast.Attribute(base, method)) if _name(base) in (
+                objects | containers if method in _CHANGE else objects
+            ):
                 yield _name(base)
             case ast.Attribute(base, _, ast.Store()):
                 yield from others.keys() & {_name(base)}

@@ -74,7 +74,10 @@ class LayerStates:
                 _FIX,
             )
         for what, paths in shared.items():
-            notes.append(f"{', '.join(paths)}: replicas share {what} over the rows, which is what it was on some rows")
+            how = (
+                f"the change by some rows was {what} of those by their halves, so each step has {what} of the replicas'"
+            )
+            notes.append(f"{', '.join(paths)}: {how}")
         return notes
 
     @property

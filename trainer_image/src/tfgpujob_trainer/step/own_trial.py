@@ -210,7 +210,8 @@ class OwnTrials:
         if not uses or trial.draws or batch_normalizations(self._model, synchronized=False):
             return require("own train_step", self._name, who)
         if not all(uses) and not changed_by:
-            return require("a loss that couples rows", self._name, f"{who} (its gradients are not those of its halves)")
+            how = "the gradients of some rows do not follow from those of their halves"
+            return require("a loss that couples rows", self._name, f"{who} ({how})")
         if changed_by:
             by = ", ".join(sorted({*changed_by.values()}))
             return require("own train_step", self._name, f"{who}, with {by} of its gradients")
