@@ -59,7 +59,8 @@ def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, undi
     for task in tasks:
         told = task.ended["ledger"]
         assert {"importing", "waiting", "tracing", "useful", "lost"} <= told["parts"].keys()
-        assert list(told["marks"]) == ["failed", "detected", "ended", "started", "restored", "stepped"]
+        moments = ["failed", "detected", "ended", "started", "imported", "resolved", "restored", "stepped"]
+        assert list(told["marks"]) == moments
         assert sorted(told["marks"].values()) == list(told["marks"].values())
         assert re.search(r"goodput \d+\.\d% of \d+\.\d s: ", task.log)
 
