@@ -280,7 +280,10 @@ CASES: dict[str, Case] = {
         MEGATRON,
         x=tokens,
         y=tokens,
-        compiled={"loss": lambda y, p: ops.sparse_categorical_crossentropy(y, p, True)},
+        compiled={
+            "optimizer": lambda: keras.optimizers.SGD(0.01, momentum=0.9, global_clipnorm=0.5),
+            "loss": lambda y, p: ops.sparse_categorical_crossentropy(y, p, True),
+        },
     ),
     # Random numbers.
     "dropout of a divided tensor": Case(after_wide(layers.Dropout(0.3), layers.Dense(4)), WIDE),
