@@ -5,6 +5,7 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -45,8 +46,14 @@ model.compile(
     keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
 )
 ends = [End()] if "ENDS" in os.environ and "TFGPU_ROUND" not in os.environ else []
-history = model.fit(x, y, batch_size=16, epochs=4, shuffle=False, validation_split=0.1, callbacks=ends, verbose=0)
-found = {"history": history.history, "evaluated": model.evaluate(x, y, verbose=0)}
+plateau = keras.callbacks.ReduceLROnPlateau(min_delta=10, patience=1, factor=0.5)  # better only after the first epoch
+stopping = keras.callbacks.EarlyStopping("loss", min_delta=10, patience=3, restore_best_weights=True)
+called_back = [plateau, stopping, keras.callbacks.CSVLogger("log.csv"), *ends]
+history = model.fit(
+    x, y, batch_size=16, epochs=6, shuffle=False, validation_split=0.1, callbacks=called_back, verbose=0
+)
+found = {"rows": len(Path("log.csv").read_text().splitlines())}
+found |= {"history": history.history, "evaluated": model.evaluate(x, y, verbose=0)}
 found["predicted"] = model.predict(x, verbose=0).tolist()
 model.save("divided.keras")
 print("found", json.dumps(found))

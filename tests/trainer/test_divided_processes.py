@@ -70,7 +70,7 @@ def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, plai
     assert ended(tasks) == [0, 0], tasks[0].log + tasks[1].log
     assert "in place, for the 1st time, after: the training process was ended by SIGKILL" in tasks[killed].log
     for task in tasks:
-        assert "continues after epoch 2 of 4" in task.log
+        assert "continues after epoch 2 of 6" in task.log
         same(task, launch.directory, plain)
     for mine, theirs in zip(weights(launch.directory), undisturbed, strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -88,7 +88,7 @@ def test_a_stop_of_one_worker_is_saved_and_continued_on_another_mesh(launch, pla
     tasks = start(launch, *second)
     assert ended(tasks) == [0] * second[0], tasks[0].log
     for task in tasks:
-        assert "continues after epoch 2 of 4 and 1 batch" in task.log
+        assert "continues after epoch 2 of 6 and 1 batch" in task.log
         same(task, launch.directory, plain)
 
 

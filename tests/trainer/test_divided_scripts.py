@@ -61,7 +61,7 @@ def test_a_divided_model_is_what_it_is_on_one_device(launch, plain):
     assert "mesh batch 1 × model 2: each device holds" in task.log
     assert task.ended["summary"]["steps"] == 16
     assert keras.saving.load_model(launch.directory / "divided.keras").input_shape == (None, 8)
-    assert task.progress()[0]["epochs"] == 4
+    assert task.progress()[0]["epochs"] == 6
 
 
 @pytest.mark.deep
@@ -69,11 +69,11 @@ def test_a_divided_model_is_what_it_is_on_one_device(launch, plain):
 def test_it_continues_on_another_mesh(launch, plain, ends, code):
     first = start(launch, [2, 2], ENDS=ends)
     assert first.wait() == code, first.log
-    assert "epoch 2/4" in first.log
-    assert "epoch 3/4" not in first.log
+    assert "epoch 2/6" in first.log
+    assert "epoch 3/6" not in first.log
     second = start(launch, [1, 2])
     assert second.wait() == 0, second.log
-    assert f"continues after epoch 2 of 4{' and 1 batch' * (ends == 'stop')}\n" in second.log
+    assert f"continues after epoch 2 of 6{' and 1 batch' * (ends == 'stop')}\n" in second.log
     same(second, launch.directory, plain)
 
 

@@ -6,11 +6,8 @@ hold. Anything else is logged when training begins.
 
 from __future__ import annotations
 
-import base64
-import importlib
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,9 +19,10 @@ from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.optimizers import optimizers_of
 from tfgpujob_trainer.model.own_steps import has_own_steps
-from tfgpujob_trainer.model.variables import holds_only_variables, local_value, variables_held
+from tfgpujob_trainer.model.variables import local_value, variables_held
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script import outside
+from tfgpujob_trainer.script.callback_state import CallbackState, decoded, encoded, say_what_is_not_kept
 from tfgpujob_trainer.train import csv_logs
 from tfgpujob_trainer.train.callbacks import BatchHooks, Hooks
 
@@ -43,7 +41,6 @@ _BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", 
 _TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 _AGREED = ("on_epoch_begin", "on_epoch_end", "on_train_end")
 """Hooks after which all workers agree: one of them may have callbacks that evaluate, and the others not."""
-_UNKNOWN = object()
 
 
 def chosen(callbacks: Any, *, is_chief: bool) -> list[keras.callbacks.Callback]:
@@ -108,10 +105,6 @@ def _is(callback: keras.callbacks.Callback, name: str) -> bool:
     return isinstance(callback, getattr(keras.callbacks, name))
 
 
-class _GeneratorState(dict[str, Any]):
-    """State of one of NumPy's random generators."""
-
-
 class CallCallbacks(BatchHooks):
     """The callbacks of one evaluate() or predict()."""
 
@@ -174,7 +167,7 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         self.variables = self._held()
         """Those that the callbacks hold before the training begins, and the model doesn't."""
         self._known |= {id(v.value) for v in self.variables}
-        self._at_begin: list[dict[str, Any]] = []
+        self._state = CallbackState(())
         self._resumed: Mapping[str, Any] = {}
         self._logs: dict[str, Any] | None = None
 
@@ -192,9 +185,8 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         with csv_logs.continued(self._list.callbacks, kept):
             super().__call__(hook, *arguments)
         if hook == "on_train_begin":
-            self._at_begin = [_remembered(callback) for callback in self._list.callbacks]
-            for lost in (lost for callback in self._named.values() for lost in _not_remembered(callback)):
-                say(f"{lost}: no checkpoint keeps it; a resumed run has what the script makes of it")
+            self._state = CallbackState(self._list.callbacks)
+            say_what_is_not_kept(self._named.values())
             self._apply()
         self._agreed(hook, *arguments)
 
@@ -228,14 +220,9 @@ class ScriptCallbacks(CallCallbacks, Hooks):
 
     def state(self) -> dict[str, Any]:
         """What has changed in the callbacks since training began."""
-        changed = []
-        for callback, before in zip(self._list.callbacks, self._at_begin, strict=True):
-            now = _remembered(callback)
-            attributes = {name: value for name, value in now.items() if before.get(name, _UNKNOWN) != value}
-            changed.append({"class": _class(callback), "attributes": attributes})
         logs = None if self._logs is None else {name: np.asarray(value).tolist() for name, value in self._logs.items()}
-        csv, variables = csv_logs.sizes(self._list.callbacks), [_encoded(local_value(v)) for v in self._held()]
-        return {"stops": self.stops, "logs": logs, "callbacks": changed, "csv": csv, "variables": variables}
+        variables = [encoded(local_value(variable)) for variable in self._held()]
+        return {"stops": self.stops, "logs": logs, "variables": variables, **self._state.changed()}
 
     def _held(self) -> list[Any]:
         held = {name: self._outside[name] | vars(callback) for name, callback in self._named.items()}
@@ -249,18 +236,9 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         if not self._resumed:
             return
         self.stops, self._logs = self._resumed["stops"], self._resumed["logs"]
-        # The state is the chief's, which may run some that other workers don't. Those of one class keep their order.
-        left = list(self._resumed.get("callbacks", ()))
-        for callback in self._list.callbacks:
-            saved = next((one for one in left if one["class"] == _class(callback)), None)
-            if saved is None:
-                say(f"{type(callback).__name__} was not there at the checkpoint: it begins anew")
-                continue
-            left.remove(saved)
-            for name, value in saved["attributes"].items():
-                setattr(callback, name, _decoded(json.loads(value)))
+        self._state.restore(self._resumed)
         for variable, value in zip(self._held(), self._resumed.get("variables", ()), strict=False):
-            variable.assign(_decoded(value))
+            variable.assign(decoded(value))
 
 
 def as_logs(model: keras.Model, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,85 +258,7 @@ def _logs(values: Mapping[str, Any], *, has_loss: bool) -> dict[str, Any]:
     return {name: np.asarray(value) if isinstance(value, list) else value for name, value in sorted(kept.items())}
 
 
-def _class(callback: keras.callbacks.Callback) -> str:
-    return f"{type(callback).__module__}.{type(callback).__qualname__}"
-
-
 def _have_any(callbacks: Sequence[keras.callbacks.Callback], hooks: Sequence[str]) -> bool:
     """Whether one of them has one of these hooks, in its class or set on it as LambdaCallback does."""
     base = keras.callbacks.Callback
     return any(n in vars(c) or getattr(type(c), n) is not getattr(base, n) for c in callbacks for n in hooks)
-
-
-def _remembered(callback: keras.callbacks.Callback) -> dict[str, str]:
-    """The callback's attributes that can be written down, as JSON."""
-    found = {}
-    for name, value in vars(callback).items():
-        try:
-            found[name] = json.dumps(_encoded(value))
-        except TypeError:
-            continue
-    return found
-
-
-def _not_remembered(callback: keras.callbacks.Callback) -> Iterator[str]:
-    """What of its author's may change in a training, and is neither remembered nor only variables."""
-    who = type(callback).__name__
-    if not type(callback).__module__.startswith("keras."):
-        kept, more = _remembered(callback), vars(keras.callbacks.Callback()).keys() | {"_model", "params"}
-        left = {name: value for name, value in vars(callback).items() if name not in kept and name not in more}
-        for name, value in left.items():
-            if not callable(value) and not holds_only_variables({name: value}):
-                yield f"{who}'s {name}"
-    for name in outside.changed(callback):
-        yield f"{name}, which {who} changes"
-
-
-def _encoded(value: Any) -> Any:
-    if isinstance(value, np.random.Generator):
-        value = _GeneratorState(value.bit_generator.state)
-    if isinstance(value, np.generic):
-        return _encoded(np.asarray(value)) | {"scalar": True}
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "biuf":
-            raise TypeError
-        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-        return {"array": data, "dtype": str(value.dtype), "shape": list(value.shape)}
-    if isinstance(value, tuple | list):
-        return {"tuple" if isinstance(value, tuple) else "list": [_encoded(one) for one in value]}
-    if isinstance(value, dict):
-        kind = "generator" if isinstance(value, _GeneratorState) else "dict"
-        return {kind: [[_encoded(key), _encoded(one)] for key, one in value.items()]}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    # EarlyStopping inverts min_delta when it chooses its monitor_op: restoring one without the other would be wrong.
-    place = {
-        "module": "numpy" if isinstance(value, np.ufunc) else getattr(value, "__module__", None),
-        "name": getattr(value, "__name__", ""),
-    }
-    if callable(value) and place["module"] in sys.modules and _named(place) is value:
-        return place
-    raise TypeError
-
-
-def _named(place: Mapping[str, Any]) -> Any:
-    return getattr(importlib.import_module(place["module"]), place["name"], None)
-
-
-def _decoded(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        array = np.frombuffer(base64.b64decode(value["array"]), value["dtype"]).reshape(value["shape"]).copy()
-        return array[()] if value.get("scalar") else array
-    if "module" in value:
-        return _named(value)
-    if "generator" in value:
-        state = _decoded({"dict": value["generator"]})
-        generator = np.random.Generator(getattr(np.random, state["bit_generator"])())
-        generator.bit_generator.state = state
-        return generator
-    if "dict" in value:
-        return {_decoded(key): _decoded(one) for key, one in value["dict"]}
-    kind = "tuple" if "tuple" in value else "list"
-    return (tuple if kind == "tuple" else list)(_decoded(one) for one in value[kind])

@@ -50,6 +50,7 @@ from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import STRATEGIES, run_program, with_place
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
 from tfgpujob_trainer.script.scope import JobScope
+from tfgpujob_trainer.train import csv_logs
 from tfgpujob_trainer.train.exports import model_file, replace_by
 from tfgpujob_trainer.train.session import Session
 
@@ -173,11 +174,14 @@ class Divided:
             say(compare(model, given))
             if model._compile_config.config.get("jit_compile") is True:  # noqa: SLF001 (Keras is pinned)
                 say("jit_compile is left out: XLA can't compile a step of a mesh. Its random numbers would be others")
-        followed = Followed(checkpoints, self._heartbeat, reached, every_steps=self._settings.checkpoint.every_steps)
+        callbacks = _kept(given.get("callbacks"), is_first=self._env.is_chief)
+        every = self._settings.checkpoint.every_steps
+        followed = Followed(checkpoints, self._heartbeat, reached, callbacks, every_steps=every)
         read_again(reached.batches, reached.logs, lambda: _restore_metrics(model, reached.metrics))
-        callbacks = [*_kept(given.get("callbacks"), is_first=self._env.is_chief), followed]
+        given |= {"verbose": 0, "initial_epoch": first, "callbacks": [*callbacks, followed]}
         try:
-            history = original(model, **{**given, "verbose": 0, "initial_epoch": first, "callbacks": callbacks})
+            with csv_logs.continued(callbacks, reached.callbacks.get("csv", {})):
+                history = original(model, **given)
         except StoppedError:
             followed.save()
             raise StoppedError(f"stopped after step {followed.step}, which is saved") from None

@@ -47,6 +47,8 @@ class Reached:
     logs: dict[str, float] = field(default_factory=dict)
     metrics: list[Any] = field(default_factory=list)
     """The values of the metrics' variables after them."""
+    callbacks: dict[str, Any] = field(default_factory=dict)
+    """What CallbackState.changed() returned."""
 
 
 class DividedCheckpoints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,8 @@ from tfgpujob_trainer.own_loop.reporter import Reporter
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.training_log import describe as described
+from tfgpujob_trainer.script.callback_state import CallbackState, say_what_is_not_kept
+from tfgpujob_trainer.script.callbacks import only_writes
 from tfgpujob_trainer.script.divided_checkpoints import DividedCheckpoints, Reached
 
 
@@ -22,14 +25,29 @@ class Followed(keras.callbacks.Callback):
     """Progress, and checkpoints: at the end of each epoch, and every `every_steps`."""
 
     def __init__(
-        self, checkpoints: DividedCheckpoints, heartbeat: Heartbeat, reached: Reached, *, every_steps: int | None
+        self,
+        checkpoints: DividedCheckpoints,
+        heartbeat: Heartbeat,
+        reached: Reached,
+        callbacks: Sequence[keras.callbacks.Callback],
+        *,
+        every_steps: int | None,
     ) -> None:
+        """`callbacks`: those that run before this one."""
         super().__init__()
         self._checkpoints, self._heartbeat, self._reached = checkpoints, heartbeat, reached
         self._reporter, self.step = Reporter(heartbeat.run_status), reached.step - reached.batches
         self._every_steps, self._first, self._described = every_steps, 0, False
         self._saved = reached.step
         self._batches, self._logs = 0, dict[str, float]()
+        self._callbacks, self._state = callbacks, CallbackState(())
+
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        """The others have reset themselves."""
+        self._state = CallbackState(self._callbacks)
+        say_what_is_not_kept((one for one in self._callbacks if not only_writes(one)), keeps_variables=False)
+        if self._reached.step:
+            self._state.restore(self._reached.callbacks)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Keras may make several steps before it calls the other."""
@@ -66,7 +84,14 @@ class Followed(keras.callbacks.Callback):
         if self.step > self._saved and self._batches:
             values = [keras.ops.convert_to_numpy(variable).tolist() for variable in self.model.metrics_variables]
             self._checkpoints.save(
-                replace(self._reached, step=self.step, batches=self._batches, logs=self._logs, metrics=values)
+                replace(
+                    self._reached,
+                    step=self.step,
+                    batches=self._batches,
+                    logs=self._logs,
+                    metrics=values,
+                    callbacks=self._state.changed(),
+                )
             )
             self._saved = self.step
 
@@ -84,6 +109,7 @@ class Followed(keras.callbacks.Callback):
         reached, self._batches = self._reached, 0
         reached.step, reached.epoch, reached.batches = self.step, epoch + 1, 0
         reached.logs, reached.metrics, self._saved = {}, [], self.step
+        reached.callbacks, reached.done = self._state.changed(), bool(self.model.stop_training)
         reached.epochs.append(epoch)
         for name, value in (logs or {}).items():
             reached.history.setdefault(name, []).append(value)

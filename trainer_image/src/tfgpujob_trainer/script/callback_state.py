@@ -1,0 +1,139 @@
+"""The state of callbacks in a checkpoint: numbers, strings, arrays and random generators among their attributes."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfgpujob_trainer.model.variables import holds_only_variables
+from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.script import outside
+from tfgpujob_trainer.train import csv_logs
+
+_UNKNOWN = object()
+
+
+class CallbackState:
+    """What changes in callbacks after on_train_begin(), in which Keras' own reset themselves."""
+
+    def __init__(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
+        self._callbacks, self._at_begin = callbacks, [_remembered(callback) for callback in callbacks]
+
+    def changed(self) -> dict[str, Any]:
+        """For a checkpoint, as JSON has it."""
+        changed = []
+        for callback, before in zip(self._callbacks, self._at_begin, strict=True):
+            now = _remembered(callback)
+            attributes = {name: value for name, value in now.items() if before.get(name, _UNKNOWN) != value}
+            changed.append({"class": _class(callback), "attributes": attributes})
+        return {"callbacks": changed, "csv": csv_logs.sizes(self._callbacks)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """From what `changed` returned on the chief, which may run some that other workers don't."""
+        left = list(state.get("callbacks", ()))
+        for callback in self._callbacks:  # those of one class keep their order
+            saved = next((one for one in left if one["class"] == _class(callback)), None)
+            if saved is None:
+                say(f"{type(callback).__name__} was not there at the checkpoint: it begins anew")
+                continue
+            left.remove(saved)
+            for name, value in saved["attributes"].items():
+                setattr(callback, name, decoded(json.loads(value)))
+
+
+class _GeneratorState(dict[str, Any]):
+    """State of one of NumPy's random generators."""
+
+
+def _class(callback: keras.callbacks.Callback) -> str:
+    return f"{type(callback).__module__}.{type(callback).__qualname__}"
+
+
+def _remembered(callback: keras.callbacks.Callback) -> dict[str, str]:
+    """The callback's attributes that can be written down, as JSON."""
+    found = {}
+    for name, value in vars(callback).items():
+        try:
+            found[name] = json.dumps(encoded(value))
+        except TypeError:
+            continue
+    return found
+
+
+def say_what_is_not_kept(callbacks: Iterable[keras.callbacks.Callback], *, keeps_variables: bool = True) -> None:
+    """Log what of the callbacks may change in a training, and is not in checkpoints. `keeps_variables`: the caller
+    keeps those that callbacks hold.
+    """
+    for lost in (lost for callback in callbacks for lost in _not_kept(callback, keeps_variables=keeps_variables)):
+        say(f"{lost}: no checkpoint keeps it; a resumed run has what the script makes of it")
+
+
+def _not_kept(callback: keras.callbacks.Callback, *, keeps_variables: bool) -> Iterator[str]:
+    who = type(callback).__name__
+    if not type(callback).__module__.startswith("keras."):
+        kept, more = _remembered(callback), vars(keras.callbacks.Callback()).keys() | {"_model", "params"}
+        left = {name: value for name, value in vars(callback).items() if name not in kept and name not in more}
+        for name, value in left.items():
+            if not callable(value) and not (keeps_variables and holds_only_variables({name: value})):
+                yield f"{who}'s {name}"
+    for name in outside.changed(callback):
+        yield f"{name}, which {who} changes"
+
+
+def encoded(value: Any) -> Any:
+    """As JSON has it. Raises TypeError for what can't be written down."""
+    if isinstance(value, np.random.Generator):
+        value = _GeneratorState(value.bit_generator.state)
+    if isinstance(value, np.generic):
+        return encoded(np.asarray(value)) | {"scalar": True}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf":
+            raise TypeError
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"array": data, "dtype": str(value.dtype), "shape": list(value.shape)}
+    if isinstance(value, tuple | list):
+        return {"tuple" if isinstance(value, tuple) else "list": [encoded(one) for one in value]}
+    if isinstance(value, dict):
+        kind = "generator" if isinstance(value, _GeneratorState) else "dict"
+        return {kind: [[encoded(key), encoded(one)] for key, one in value.items()]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    # EarlyStopping inverts min_delta when it chooses its monitor_op: restoring one without the other would be wrong.
+    place = {
+        "module": "numpy" if isinstance(value, np.ufunc) else getattr(value, "__module__", None),
+        "name": getattr(value, "__name__", ""),
+    }
+    if callable(value) and place["module"] in sys.modules and _named(place) is value:
+        return place
+    raise TypeError
+
+
+def _named(place: Mapping[str, Any]) -> Any:
+    return getattr(importlib.import_module(place["module"]), place["name"], None)
+
+
+def decoded(value: Any) -> Any:
+    """What `encoded` was given."""
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        array = np.frombuffer(base64.b64decode(value["array"]), value["dtype"]).reshape(value["shape"]).copy()
+        return array[()] if value.get("scalar") else array
+    if "module" in value:
+        return _named(value)
+    if "generator" in value:
+        state = decoded({"dict": value["generator"]})
+        generator = np.random.Generator(getattr(np.random, state["bit_generator"])())
+        generator.bit_generator.state = state
+        return generator
+    if "dict" in value:
+        return {decoded(key): decoded(one) for key, one in value["dict"]}
+    kind = "tuple" if "tuple" in value else "list"
+    return (tuple if kind == "tuple" else list)(decoded(one) for one in value[kind])
