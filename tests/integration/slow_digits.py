@@ -7,7 +7,7 @@ It reaches the pods by a ConfigMap. The worker with the index VICTIM has the mis
     slow    its steps take three times as long; once the file HANG exists, the next one does not end
 
 Steps of the model have this pace where PACED is `training`, until the file ENOUGH exists; where it is `predicting`,
-four batches of a first start take a second.
+four batches of a first start take a second, and after forty each takes three, so that it is there to be killed.
 Under ParameterServer, workers have no program of their own: there the chief rests for three seconds after each epoch,
 until the file ENOUGH exists.
 """
@@ -24,7 +24,7 @@ from sklearn.datasets import load_digits
 SLOWNESS = float(os.environ["SLOWNESS"])
 """How slow the machine is, which makes the tests slow enough to interfere."""
 SECONDS_A_STEP = float(os.environ["PACE"]) * SLOWNESS
-SECONDS_A_PREDICTION = 0.25 * SLOWNESS
+SECONDS_A_PREDICTION, SECONDS_LATER = 0.25 * SLOWNESS, 3 * SLOWNESS
 SECONDS_OF_REST = 3 * SLOWNESS
 MISHAP_AT = 45
 """Between two checkpoints, and not at the end of an epoch."""
@@ -48,7 +48,8 @@ class Pace(keras.layers.Layer):
         if os.environ["TFGPU_REPLICA_RESTART"] != "0":
             return
         if not ENOUGH.exists():
-            time.sleep(SECONDS_A_STEP if os.environ["PACED"] == "training" else SECONDS_A_PREDICTION)
+            predicting = SECONDS_A_PREDICTION if Pace.steps < 40 else SECONDS_LATER
+            time.sleep(SECONDS_A_STEP if os.environ["PACED"] == "training" else predicting)
         Pace.steps += 1
         if os.environ["VICTIM"] == os.environ["TFGPU_REPLICA_INDEX"]:
             MISHAPS[os.environ["MISHAP"]]()
