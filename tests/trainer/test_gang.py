@@ -220,7 +220,7 @@ def test_who_is_what_follows_from_the_environment(monkeypatch):
     assert isinstance(gang.member(environment(0, **asked), 4), Leader)
 
 
-def test_who_may_be_resized_follows_from_the_environment(capsys):
+def test_who_may_be_resized_follows_from_the_environment():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     asked = {"TFGPU_RECOVERY_LEADER": f"127.0.0.1:{port}", "TFGPU_RECOVERY_TOKEN": "t", "TFGPU_RECOVERY_RESIZE": "1"}
@@ -233,7 +233,6 @@ def test_who_may_be_resized_follows_from_the_environment(capsys):
     # Hosts whose names follow no rule.
     rigid = gang.member(environment(0, **asked), 4)
     assert rigid.gang() is None
-    assert "not resized in place: a:1 in TF_CONFIG does not say which worker it is of" in capsys.readouterr().out
 
 
 def test_without_its_port_the_leader_trains_all_the_same(capsys):

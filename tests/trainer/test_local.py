@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -58,12 +58,16 @@ class Tool:
 
     def replicas(self) -> Sequence[int]:
         """The pids of the replicas, in the order in which they were started."""
-        pid = self.process.pid
-        return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+        return children(self.process.pid)
 
 
-def folder_with_job(folder: Path, **trainer: object) -> Path:
+def children(pid: int) -> list[int]:
+    return sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def folder_with_job(folder: Path, policy: Mapping[str, str] | None = None, **trainer: object) -> Path:
     job = yaml.safe_load(EXAMPLE.read_text())
+    job["spec"]["runPolicy"] = {**job["spec"].get("runPolicy", {}), **(policy or {})}
     job["spec"]["trainer"] |= trainer
     folder.mkdir()
     (folder / "job.yaml").write_text(yaml.safe_dump(job))
@@ -136,11 +140,16 @@ def test_interrupt_saves_and_resume_ends_with_the_same_weights(tmp_path, undistu
 
 
 @pytest.mark.deep
-def test_a_killed_worker_restarts_the_gang_from_the_last_checkpoint(tmp_path, undisturbed):
-    tool = Tool(folder_with_job(tmp_path / "killed", epochs=EPOCHS))
+def test_a_killed_process_starts_again_in_place_and_a_killed_pod_with_the_gang(tmp_path, undisturbed):
+    tool = Tool(folder_with_job(tmp_path / "killed", {"recovery": "InPlace"}, epochs=EPOCHS))
+    tool.wait_for(f"epoch 3/{EPOCHS}")
+    (warm,) = children(tool.replicas()[1])
+    (process,) = children(warm)
+    os.kill(process, signal.SIGKILL)
+    tool.wait_for("started again in place, for the 1st time")
     tool.wait_for(f"epoch 5/{EPOCHS}")
     os.kill(tool.replicas()[1], signal.SIGKILL)
     assert tool.wait() == 0, tool.printed
-    assert "digits-worker-1 ended with exit code 137 (Error); attempt 2 follows. Restart 1 of 6" in tool.printed
+    assert "digits-worker-1 ended with exit code 137 (Error); attempt 2 follows" in tool.printed
     assert "resuming after step" in tool.printed
     assert weights(tool) == undisturbed

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
+import os
 import random
 import re
 import shlex
@@ -117,7 +119,9 @@ class Session:
         self._log_to_file()
         self._changed(Kind.JOB, self._cluster.job)
         recorder = EventRecorder(self._cluster, _now)
-        core = Core(reconcile, report_refusals, finalize_status, CONFIG)
+        # Without the tokens that are made with a key, the processes of a gang could not agree on a round.
+        config = dataclasses.replace(CONFIG, progress_key=os.urandom(32))
+        core = Core(reconcile, report_refusals, finalize_status, config)
         worker = Worker(
             self._cluster, self._store, self._queue, core=core, now=_now, recorder=recorder, observe=lambda *_: None
         )

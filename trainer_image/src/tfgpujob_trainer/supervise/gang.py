@@ -58,8 +58,7 @@ def member(
     if naming is not None:
         try:
             addresses(env.peers[env.chiefs :], 1, processes)
-        except ValueError as error:
-            say(f"not resized in place: {error}")
+        except ValueError:  # as on one machine, where no pod comes or goes
             naming = None
     budget, token = recovery.budget, recovery.token
     try:
