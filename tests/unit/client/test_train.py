@@ -83,6 +83,7 @@ def test_it_runs_here_and_prints_what_the_run_says(
     assert "model succeeded in" in printed
     code, job = yaml.safe_load_all((trainer / "runs/model.yaml").read_text())
     assert job["spec"]["strategy"] == "MultiWorkerMirrored"
+    assert job["spec"]["runPolicy"] == {"recovery": "InPlace"}
     assert code["metadata"]["name"] == job["spec"]["trainer"]["code"]["configMap"]["name"]
     monkeypatch.setattr(sys.modules[__name__], "ANSWER", 2)
     with pytest.raises(LocalRunError, match="exit code 2") as failed:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tfgpujob import names
+from tfgpujob.api import Recovery
 from tfgpujob_contract.pod import CODE_DIR
 from tfgpujob_contract.python_file import Kind, kind_of
 from tfgpujob_contract.strategies import Strategy
@@ -128,12 +129,14 @@ def job_without_code(
     several = Strategy.MULTI_WORKER_MIRRORED if workers > 1 else single
     chosen = strategy or (Strategy.PARAMETER_SERVER if served else several)
     servers = {"chief": {}, "ps": {"replicas": 1}} if chosen is Strategy.PARAMETER_SERVER else {}
+    gang = {"runPolicy": {"recovery": str(Recovery.IN_PLACE)}} if chosen is Strategy.MULTI_WORKER_MIRRORED else {}
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
         "metadata": {"name": name},
         "spec": {
             "strategy": str(chosen),
+            **gang,
             "replicaSpecs": {**servers, "worker": {"replicas": workers, "gpus": gpus}},
             "trainer": {"entrypoint": _entrypoint(file, folder), **trainer},
         },
