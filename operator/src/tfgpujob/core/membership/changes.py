@@ -40,20 +40,10 @@ class Record:
     event: Event | None = None
     resizes: int = 0
     """How many resizes it counts as."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scale(Record):
-    """The same, because `replicas` was edited where workers join and leave by themselves."""
-
     leaving: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Wait(Record):
-    """The same, and the others wait for lost workers."""
-
-    why: str = ""
+    """Workers that leave by themselves, because `replicas` was edited."""
+    waits: str = ""
+    """Why the others wait for lost workers, if they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +54,14 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class StartWithFewer:
-    """The next attempt has this many workers."""
-
-    limit: Limit
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class ByAttempt:
-    """The next attempt has the number of workers that is wanted now."""
+    """The next attempt has the number of workers that is wanted now, or by a new limit."""
 
     why: str
+    limit: Limit | None = None
 
 
-Change = LookUp | Record | Release | StartWithFewer | ByAttempt
+Change = LookUp | Record | Release | ByAttempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +114,7 @@ def _trains_without(seen: Seen) -> Change | None:
     back, changed = [i for i in members.absent if i not in absent], replace(members, absent=absent)
     if lost := sorted(index for index in back if not seen.observed.ready((Role.WORKER, index))):
         text = f"Lost again after it had joined: {_names(seen, lost)}. The others keep their pods, and wait there."
-        return Wait(changed, Event("Warning", str(Reason.DISRUPTED), text), why=text)
+        return Record(changed, Event("Warning", str(Reason.DISRUPTED), text), waits=text)
     if members.spares:
         lost = [index for index in absent if index not in members.absent]
         text = f"In the place of {_names(seen, lost)}: {_names(seen, back)}, which was spare. "
@@ -168,7 +151,7 @@ def _scale(seen: Seen) -> Change | None:
     members, verb = seen.members.resized(wanted), seen.members.verb
     text = f"From {counted(before, 'worker')} to {wanted}: "
     text += f"new ones join the others, which {verb} on." if wanted > before else f"the others {verb} on."
-    return Scale(
+    return Record(
         replace(members, absent=(*members.absent, *range(before, wanted))),
         Event("Normal", RESIZED_IN_PLACE, text),
         resizes=1,
@@ -216,7 +199,7 @@ def _start_with_fewer(seen: Seen) -> Change | None:
         return found
     fit = _fit_at_start(seen)
     why = _found_no_node(seen, seen.members.workers - fit, str(fit), found[0])
-    return StartWithFewer(Limit(seen.asked, fit, timestamp(seen.now)), why)
+    return ByAttempt(why, Limit(seen.asked, fit, timestamp(seen.now)))
 
 
 def _without_a_node(seen: Seen) -> LookUp | list[ReplicaId] | None:

@@ -80,22 +80,15 @@ class Seen:
         return answer.said if answer.question == question(self.observed) else None
 
     @property
-    def to_resize(self) -> Said | None:
-        """What it has said to the resize that is under way."""
-        return self.said if self.members.resize is not None else None
-
-    @property
     def agreement(self) -> Agreed | None:
         """The same, if it goes for the number that is recorded. Until then no worker may join, and none leave."""
-        said, resize = self.to_resize, self.members.resize
-        if not isinstance(said, Agreed) or resize is None or said.wanted != resize.workers:
-            return None
-        return said
+        said, resize = self.said, self.members.resize
+        return said if isinstance(said, Agreed) and resize is not None and said.wanted == resize.workers else None
 
     @property
     def why_not_in_place(self) -> str:
         """Why the leader does not resize the gang; empty: it does, or has not answered yet."""
-        match self.to_resize:
+        match self.said if self.members.resize is not None else None:
             case Refused(reason):
                 return reason
             case Silent():

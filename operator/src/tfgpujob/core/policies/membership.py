@@ -8,6 +8,7 @@ from dataclasses import replace
 from tfgpujob.core.membership import changes
 from tfgpujob.core.membership.changes import Change, next_change
 from tfgpujob.core.observed import restart_records
+from tfgpujob.core.observed.members import Limit
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.restart_records import RestartRecord
 from tfgpujob.core.observed.snapshot import Event, Outcome
@@ -39,23 +40,23 @@ def _carry_out(ctx: ReconcileContext, change: Change | None) -> Outcome | None:
         case changes.Release():
             deletes = delete_pods(pod for pod in ctx.observed.surplus if pod.index >= change.beyond)
             return replace(ctx.requeue(ctx.now), deletes=deletes, certain=True, requeue_at=ctx.now)
-        case changes.StartWithFewer():
-            return _start_with_fewer(ctx, change)
-        case changes.ByAttempt():
-            return _by_attempt(ctx, change)
+        case changes.ByAttempt(why, None):
+            return _by_attempt(ctx, why)
+        case changes.ByAttempt(why, Limit() as limit):
+            return _start_with_fewer(ctx, why, limit)
     return None
 
 
 def _record(ctx: ReconcileContext, change: changes.Record) -> Outcome:
     """The Outcome whose intent is that the running attempt has these members."""
     builder, members = ctx.builder, change.members
-    if isinstance(change, changes.Scale):
+    if change.leaving:
         _record_that_they_leave(ctx, change.leaving)
-    if isinstance(change, changes.Scale) or members.resize != ctx.members.resize:
+    if change.resizes or members.resize != ctx.members.resize:
         accept(builder, ctx.spec)
-    if isinstance(change, changes.Wait):
-        builder.set(Condition.RUNNING, False, Reason.DISRUPTED, change.why)
-        builder.set(Condition.RESTARTING, True, Reason.DISRUPTED, change.why)
+    if change.waits:
+        builder.set(Condition.RUNNING, False, Reason.DISRUPTED, change.waits)
+        builder.set(Condition.RESTARTING, True, Reason.DISRUPTED, change.waits)
         builder.put("attemptStartTime", timestamp(ctx.now))
         builder.set_phase(Phase.RESTARTING)
     builder.put("plan", replace(ctx.plan, members=members).to_status())
@@ -79,20 +80,20 @@ def _record_that_they_leave(ctx: ReconcileContext, indexes: Collection[int]) -> 
     ctx.builder.put("restartRecords", restart_records.to_status(records))
 
 
-def _start_with_fewer(ctx: ReconcileContext, change: changes.StartWithFewer) -> Outcome:
+def _start_with_fewer(ctx: ReconcileContext, why: str, limit: Limit) -> Outcome:
     builder, plan = ctx.builder, ctx.resolve()
-    limited = replace(plan.members.resized(change.limit.workers), limit=change.limit)
+    limited = replace(plan.members.resized(limit.workers), limit=limit)
     start.next_attempt(builder, replace(plan, members=limited))
     _count_resizes(ctx, 1)
     accept(builder, ctx.spec)
-    builder.set(Condition.CREATED, False, Reason.SHRUNK, change.why)
-    builder.set(Condition.RUNNING, False, Reason.SHRUNK, change.why)
+    builder.set(Condition.CREATED, False, Reason.SHRUNK, why)
+    builder.set(Condition.RUNNING, False, Reason.SHRUNK, why)
     if builder.is_true(Condition.RESTARTING):
-        builder.set(Condition.RESTARTING, True, Reason.SHRUNK, change.why)
-    return replace_attempt(ctx, Event("Warning", str(Reason.SHRUNK), change.why))
+        builder.set(Condition.RESTARTING, True, Reason.SHRUNK, why)
+    return replace_attempt(ctx, Event("Warning", str(Reason.SHRUNK), why))
 
 
-def _by_attempt(ctx: ReconcileContext, change: changes.ByAttempt) -> Outcome:
+def _by_attempt(ctx: ReconcileContext, why: str) -> Outcome:
     """The stop request makes all workers save at the same step, and the trainer's resume is exact for any number of
     them. It counts against no budget."""
     builder = ctx.builder
@@ -101,8 +102,8 @@ def _by_attempt(ctx: ReconcileContext, change: changes.ByAttempt) -> Outcome:
     start.next_attempt(builder, ctx.next_plan(keeps_limit=True))
     _count_resizes(ctx, 1)
     accept(builder, ctx.spec)
-    start.report_restarting(builder, Reason.RESIZED, change.why)
-    return replace_attempt(ctx, Event("Normal", str(Reason.RESIZED), change.why))
+    start.report_restarting(builder, Reason.RESIZED, why)
+    return replace_attempt(ctx, Event("Normal", str(Reason.RESIZED), why))
 
 
 def _count_resizes(ctx: ReconcileContext, more: int) -> None:
