@@ -153,6 +153,16 @@ def test_who_joins_does_not_look_for_the_leader_for_ever(monkeypatch):
     until(lambda: joins.command(-1) == GiveUp("the leader was not reached"))
 
 
+def test_a_leader_that_is_frozen_is_not_waited_for_for_ever(elastic, monkeypatch):
+    """Its connections stay: the kernel of its node answers."""
+    monkeypatch.setattr(follower_module, "_LEADER_SECONDS", 0.2)
+    member = elastic_member(elastic, 1)
+    with elastic._lock:
+        member.ended(0, PEER)
+        assert member.command(0) is None
+        until(lambda: member.command(0) == GiveUp("the leader has not answered"))
+
+
 def test_a_new_pod_of_the_same_name_takes_the_connection_of_the_one_before(elastic):
     """A node that is lost says no goodbye."""
     lost = elastic_member(elastic, 1)

@@ -164,7 +164,7 @@ def test_when_a_member_is_gone_no_round_follows(leader):
 
 def test_a_word_that_a_member_can_not_read_does_not_leave_it_waiting(leader, monkeypatch):
     follower = joined(leader)
-    monkeypatch.setattr(messages, "of_command", lambda _: messages.line({"start": {"unknown": 1}}))
+    monkeypatch.setattr(messages, "of_command", lambda _: messages.line({"Start": {"unknown": 1}}))
     raised: list[object] = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
     follower.ended(0, KILLED)

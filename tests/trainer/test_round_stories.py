@@ -158,7 +158,7 @@ def _only_the_oldest_copy(rounds: Rounds) -> None:
 
 
 def _no_copies_of_leavers(rounds: Rounds) -> None:
-    staying = set((rounds._following() or (0, ()))[1])
+    staying = set((rounds._following(math.inf) or (0, ()))[1])
     rounds._in_memory = {name: step for name, step in rounds._in_memory.items() if name in staying}
 
 
@@ -190,7 +190,7 @@ def _unchecked(self: Any, wanted: Any) -> Iterator[bytes]:
         yield chunk
 
 
-def _before_they_come(self: Rounds) -> Any:
+def _before_they_come(self: Rounds, _now: float) -> Any:
     return (self.wanted, self.members if self.naming is None else self.naming.of(self.wanted))
 
 
@@ -222,21 +222,21 @@ def _before_the_others_have_ended(self: Rounds, *event: Any, right: Any = Rounds
     return command
 
 
-def _no_spare_is_taken(self: Rounds, right: Any = Rounds._following) -> Any:
-    return None if self.spares and self._lost.keys() | self._leaving else right(self)
+def _no_spare_is_taken(self: Rounds, now: float, right: Any = Rounds._following) -> Any:
+    return None if self.spares and self._lost.keys() | self._leaving else right(self, now)
 
 
-def _however_many_come(self: Rounds, right: Any = Rounds._following) -> Any:
-    following = _with(right, spares=lambda _: 0)(self)
-    return following if self.spares and self._lost else right(self)
+def _however_many_come(self: Rounds, now: float, right: Any = Rounds._following) -> Any:
+    following = _with(right, spares=lambda _: 0)(self, now)
+    return following if self.spares and self._lost else right(self, now)
 
 
-def _without_the_leader(self: Rounds, right: Any = Rounds._following) -> Any:
+def _without_the_leader(self: Rounds, now: float, right: Any = Rounds._following) -> Any:
     if self.least is None or self.leader not in self._leaving:
-        return right(self)
+        return right(self, now)
     return _with(
         right, _leaving=lambda rounds: rounds._leaving - {rounds.leader}, _here=lambda rounds: {*rounds._here}
-    )(self)
+    )(self, now)
 
 
 def _whichever_it_obeyed(self: Leader, member: str, hello: Any, right: Any = Leader.knows) -> bool:
@@ -259,7 +259,7 @@ def _whichever_it_obeyed(self: Leader, member: str, hello: Any, right: Any = Lea
             lambda self, now, right=Rounds.waited: None if self._sending is not None else right(self, now),
             "a copy that never comes is waited for",
         ),
-        (Rounds, "awaits", lambda *_: True, "a state that was left behind"),
+        (Rounds, "awaits", lambda *_: True, "a state that was left behind|a step that somebody holds is done again"),
         (MemoryFile, "keep", lambda *_: None, "a state that was left behind"),
         (
             MemoryFile,
@@ -301,7 +301,7 @@ def _whichever_it_obeyed(self: Leader, member: str, hello: Any, right: Any = Lea
         (
             Rounds,
             "_following",
-            _with(Rounds._following, _silent=lambda rounds: {*rounds._lost}),
+            _with(Rounds._following, _lost=lambda rounds: dict.fromkeys(rounds._lost, -math.inf)),
             "two rounds at once|a worker that has not come",
         ),
         (rounds_module, "SILENT_SECONDS", 5.0, "two rounds at once"),

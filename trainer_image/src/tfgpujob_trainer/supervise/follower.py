@@ -37,8 +37,8 @@ from tfgpujob_trainer.supervise.member import Member
 _CONNECT_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5
 _LEADER_SECONDS = 1800.0
-"""How long it looks for a leader that ran before, or for the pod that replaces it, which may have to find a node: as
-long as the default of startDeadlineSeconds, after which the operator restarts all."""
+"""How long it looks for a leader that ran before, or for the pod that replaces it, which may have to find a node, and
+waits for an answer: as long as the default of startDeadlineSeconds, after which the operator restarts all."""
 _ALONE_SECONDS = 15.0
 """How long its processes may take to end by themselves after the leader's have: they may be done, too. The next leader
 begins without this member after SILENT_SECONDS at the earliest (supervise/rounds.py)."""
@@ -71,19 +71,13 @@ class Follower(Member):
         self._member, self._leader, self._memory, self._naming = member, leader, memory, naming
         self._returns, self._outlives = restart is not None, outlives
         self._look_seconds = _LEADER_SECONDS if joins else math.inf
-        self._hello: dict[str, Any] = {
-            "member": member,
-            "token": token,
-            **({"joins": True} if joins else {}),
-            **({} if restart is None else {"restart": restart}),
-            **({} if budget is None else {"budget": budget}),
-        }
-        self._waits = False
-        """Its processes have ended, and the leader's next command has not arrived."""
+        hello = {"member": member, "token": token, "joins": joins or None, "restart": restart, "budget": budget}
+        self._hello: dict[str, Any] = {name: value for name, value in hello.items() if value is not None}
         self._round = -1 if joins else 0
         """The round of its processes, or of the start that it has to obey; -1: none."""
         self._ended: tuple[int, End] = (-1, End(ExitCode.DONE, progressed=False))
         """The last round whose processes have ended, and how."""
+        self._answered_by = math.inf
         self._since: int | None = None
         """The step that its round has started from, if that was in memory."""
         self._ends_too = False
@@ -98,19 +92,22 @@ class Follower(Member):
     def ended(self, round_: int, end: End) -> None:
         """Report the end to the leader."""
         with self._lock:
-            self._waits, self._ended = True, (round_, end)
+            self._ended, self._answered_by = (round_, end), time.monotonic() + _LEADER_SECONDS
             self._lock.notify_all()
             connection = self._connection
             if connection is None and not (self._returns and self._followed):
                 self._told.take(GiveUp("the leader was not reached yet"))
         if connection is not None:
-            with self._speaking, contextlib.suppress(OSError):  # its reader sees it too
-                connection.sendall(messages.of_end(round_, end))
+            with self._speaking:
+                messages.tell(connection, messages.of_end(round_, end))
 
     def command(self, round_: int) -> Command | None:
         """The leader's command that applies to processes of this round."""
         with self._lock:
             self._round = max(self._round, round_)
+            if self._is_idle() and time.monotonic() > self._answered_by:
+                # Its pod may be frozen: then its connections stay, and nothing else would end the wait.
+                self._told.take(GiveUp("the leader has not answered"))
             return self._told.in_round(round_)
 
     def _listen(self) -> None:
@@ -143,7 +140,7 @@ class Follower(Member):
     def _left_alone(self) -> None:
         """The leader is gone, or can't be heard. Called with the lock held."""
         if not self._returns:
-            if self._waits or not self._outlives:
+            if self._is_idle() or not self._outlives:
                 self._told.take(GiveUp("the leader has left"))
             return
         if self._ends_too:
@@ -171,7 +168,6 @@ class Follower(Member):
             command = messages.command(told)
             with self._lock:
                 self._told.take(command)
-                self._waits = False
                 if isinstance(command, Start) and self._told.last is command:
                     # The next leader may connect before the processes of that round start.
                     self._round, self._since = command.round, command.step

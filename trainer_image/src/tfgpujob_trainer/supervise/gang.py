@@ -38,66 +38,59 @@ def member(
     recovery = env.recovery
     if recovery is None:
         return Member()
-    if env.is_asynchronous and recovery.leader is not None:
-        return _of_servers(env, recovery, recovery.leader)
-    if recovery.leader is None or (len(env.peers) <= processes and not recovery.resizable):
+    if recovery.leader is None or (len(env.peers) <= processes and not (recovery.resizable or env.is_asynchronous)):
         return Leader([env.name], budget=recovery.budget, memory=memory, outside=env.is_asynchronous)
-    members, (_, port) = env.worker_names[::processes], recovery.leader
+    try:
+        return _of_servers(env, recovery) if env.is_asynchronous else _of_gang(env, recovery, processes, memory, ready)
+    except OSError as error:
+        say(f"no restarts in place: port {recovery.leader[1]}: {error.strerror}")
+        return Member()
+
+
+def _of_gang(
+    env: Environment, recovery: Recovery, processes: int, memory: MemoryFile | None, ready: Callable[[], None]
+) -> Member:
+    """Under MultiWorkerMirrored; raises OSError if the leader's port is in use."""
+    members = env.worker_names[::processes]
+    assert recovery.leader is not None
     naming = Naming(env.worker_names[: env.chiefs : processes], processes) if recovery.resizable else None
     if env.name != members[0]:
+        restart = env.replica_restart if naming is not None else None
         return Follower(
-            env.name,
-            recovery.leader,
-            recovery.token,
-            memory,
-            naming,
-            joins=env.joins,
-            ready=ready,
-            restart=env.replica_restart if naming is not None else None,
+            env.name, recovery.leader, recovery.token, memory, naming, joins=env.joins, ready=ready, restart=restart
         )
     if naming is not None:
         try:
             addresses(env.peers[env.chiefs :], 1, processes)
         except ValueError:  # as on one machine, where no pod comes or goes
             naming = None
-    budget, token = recovery.budget, recovery.token
-    try:
-        return Leader(
-            members,
-            budget=budget,
-            token=token,
-            port=port,
-            host=_host(env),
-            memory=memory,
-            naming=naming,
-            least=recovery.least,
-            spares=recovery.spares if naming is not None else 0,
-            term=env.replica_restart if env.joins else None,
-        )
-    except OSError as error:
-        return _cannot_listen(port, error)
+    return Leader(
+        members,
+        budget=recovery.budget,
+        token=recovery.token,
+        port=recovery.leader[1],
+        host=_host(env),
+        memory=memory,
+        naming=naming,
+        least=recovery.least,
+        spares=recovery.spares if naming is not None else 0,
+        term=env.replica_restart if env.joins else None,
+    )
 
 
-def _of_servers(env: Environment, recovery: Recovery, leader: tuple[str, int]) -> Member:
-    """Under ParameterServer, with the chief's pod as leader."""
-    budget, token = recovery.budget, recovery.token
+def _of_servers(env: Environment, recovery: Recovery) -> Member:
+    """Under ParameterServer, with the chief's pod as leader; raises OSError if its port is in use."""
+    budget, token, leader = recovery.budget, recovery.token, recovery.leader
+    assert leader is not None
     if not env.is_chief:
         return Follower(env.name, leader, token, outlives=True, budget=budget)
     workers = [f"worker-{i}" for i in range(len(env.workers) if env.least_workers is None else MAX_REPLICAS)]
     servers = [f"ps-{i}" for i in range(len(env.servers))]
-    try:
-        return ServerLeader(env.name, workers, servers, budget=budget, token=token, port=leader[1], host=_host(env))
-    except OSError as error:
-        return _cannot_listen(leader[1], error)
+    return ServerLeader(env.name, workers, servers, budget=budget, token=token, port=leader[1], host=_host(env))
 
 
 def _host(env: Environment) -> str:
     return "" if env.in_pod else "127.0.0.1"
-
-
-def _cannot_listen(port: int, error: OSError) -> Member:
-    say(f"no restarts in place: port {port}: {error.strerror}")
-    return Member()
 
 
 def in_round(own: Mapping[str, str], now: Start, processes: int, restarts: int | None) -> dict[str, str]:

@@ -30,12 +30,7 @@ _ENDED_WITH_THE_GANG = Outcome(
     message="ended because another process of the gang had failed",
     fix="see the other workers' last lines; this end is retried",
 )
-_NEVER_JOINED = Outcome(
-    code=ExitCode.PEER_FAILURE,
-    cause="PeerFailure",
-    message="the gang that this pod was to join trains no more",
-    fix="see the other workers' last lines; this end is retried",
-)
+_NEVER_JOINED = dataclasses.replace(_ENDED_WITH_THE_GANG, message="the gang that this pod was to join trains no more")
 _STOPPED = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before it joined the gang")
 _LEFT = Outcome(code=ExitCode.STOPPED, cause="Stopped", message="left the gang, which continues with fewer workers")
 _NONE_YET = Start(-1, resizes=-1)

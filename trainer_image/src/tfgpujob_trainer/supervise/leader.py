@@ -6,9 +6,7 @@ start.
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -18,7 +16,7 @@ from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_contract.pod import MAX_REPLICAS
 from tfgpujob_trainer.checkpoints.memory_file import MemoryFile
 from tfgpujob_trainer.supervise import messages, transfer
-from tfgpujob_trainer.supervise.commands import Command, End, MemberState, Naming, Send, Start, Stop
+from tfgpujob_trainer.supervise.commands import Brought, Command, End, MemberState, Naming, Send, Start, Stop
 from tfgpujob_trainer.supervise.listener import Listener
 from tfgpujob_trainer.supervise.member import Member
 from tfgpujob_trainer.supervise.rounds import Rounds
@@ -50,15 +48,13 @@ class Leader(Listener, Member):
 
         Raises OSError if the port is in use.
         """
+        super().__init__()
         more = spares if term is None else 0
         workers = 0 if naming is None else len(members) - len(naming.chiefs) + more
         self._rounds = Rounds(members, budget, naming, workers, least, spares, term or 0, outside=outside)
         self._own = members[0]
         self._memory, self._naming = memory, naming
-        self._lock = threading.Lock()
         self._told = MemberState(self._own, naming)
-        self._connections: dict[str, socket.socket] = {}
-        """By member, the newest."""
         self._restarts: dict[str, int] = {}
         """How often the pod of a member that has connected was replaced."""
         begin = self._rounds.take_over if term is not None else partial(self._rounds.joined, self._own)
@@ -113,8 +109,7 @@ class Leader(Listener, Member):
 
     def _send(self, line: bytes) -> None:
         for connection in self._connections.values():
-            with contextlib.suppress(OSError):  # its reader sees it too
-                connection.sendall(line)
+            messages.tell(connection, line)
 
     def knows(self, member: str, hello: Mapping[str, Any]) -> bool:
         """True unless it would join a gang of fixed size, has obeyed a later leader, or was replaced itself."""
@@ -128,42 +123,39 @@ class Leader(Listener, Member):
             self._restarts[member] = restart
         return True
 
-    def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
-        """Read a member's messages until it leaves."""
+    def joined(self, member: str, hello: Mapping[str, Any], connection: socket.socket) -> bool:
+        """Take it in, and send it the last command if that is for it."""
         joins = bool(hello.get("joins"))
         with self._lock:
             late = not joins and self._rounds.is_late(member)
         if late:
             # It ends its processes, and joins.
-            connection.sendall(messages.of_command(Stop(0)))
-            return
+            messages.tell(connection, messages.of_command(Stop(0)))
+            return False
         with self._lock:
             # Commands to another pod of this name don't concern this one, whose round comes later.
             self._connections.pop(member, None)
             last = self._told.last
-            brought = messages.brought(hello)
+            brought = Brought(**hello.get("brought", {}))
             self._take(self._rounds.joined(member, time.monotonic(), joins=joins, brought=brought))
             # The last command is new to it, but a member that joins is not in the round that has started.
             news = self._told.last is not last or not (joins and isinstance(last, Start))
             if self._told.last is not None and news:
-                with contextlib.suppress(OSError):  # its reader sees it too
-                    connection.sendall(messages.of_command(self._told.last))
+                messages.tell(connection, messages.of_command(self._told.last))
             # The loss of the pod that it replaces may not be known yet.
             self._connections[member] = connection
-        silent = False
-        try:
-            while told := messages.received(lines):
-                if "bytes" in told:
-                    self._receive(Send(int(told["round"]), member, int(told["step"])), int(told["bytes"]), lines)
-                else:
-                    self._ended(member, int(told["round"]), messages.end(told))
-        except OSError:
-            silent = True
-        finally:
-            with self._lock:
-                if self._connections.get(member) is connection:
-                    del self._connections[member]
-                    self._take(self._rounds.left(member, time.monotonic(), silent=silent))
+        return True
+
+    def heard(self, member: str, told: Mapping[str, Any], _: socket.socket, lines: IO[bytes]) -> None:
+        """Its processes have ended, or it sends its in-memory checkpoint."""
+        if "bytes" in told:
+            self._receive(Send(int(told["round"]), member, int(told["step"])), int(told["bytes"]), lines)
+        else:
+            self._ended(member, int(told["round"]), End(**told["end"]))
+
+    def left(self, member: str, *, silent: bool) -> None:
+        """Its pod is gone, or can't be heard."""
+        self._take(self._rounds.left(member, time.monotonic(), silent=silent))
 
     def _receive(self, sending: Send, size: int, lines: IO[bytes]) -> None:
         """Read a checkpoint; the leader keeps it if it is complete and the rules still need it."""

@@ -25,9 +25,14 @@ _AGAIN_SECONDS = 0.5
 
 
 class Listener(ABC):
-    """A port, with a thread for each connected member."""
+    """A port, with a thread for each connected member. Its methods are called without the lock, but for `left`."""
 
     port: int
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connections: dict[str, socket.socket] = {}
+        """By member, the newest."""
 
     def listen(self, token: str, *, port: int, host: str, members: int) -> None:
         """Start to listen; raises OSError if the port is in use."""
@@ -42,8 +47,16 @@ class Listener(ABC):
         """True if a client with this name and the right token is accepted."""
 
     @abstractmethod
-    def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
-        """Read a member's messages until it leaves."""
+    def joined(self, member: str, hello: Mapping[str, Any], connection: socket.socket) -> bool:
+        """A member has connected; returns whether its messages are read."""
+
+    @abstractmethod
+    def heard(self, member: str, told: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
+        """A message of a member, which may be followed by bytes."""
+
+    @abstractmethod
+    def left(self, member: str, *, silent: bool) -> None:
+        """A member's newest connection has ended; `silent`: without having been closed. Called with the lock held."""
 
     def _accept(self) -> None:
         refused = False
@@ -78,7 +91,22 @@ class Listener(ABC):
                 with connection.makefile("rb") as lines:
                     messages.keep_alive(connection)
                     connection.sendall(messages.WELCOME)
-                    self.speak(member, hello, connection, lines)
+                    if self.joined(member, hello, connection):
+                        self._hear(member, connection, lines)
+
+    def _hear(self, member: str, connection: socket.socket, lines: IO[bytes]) -> None:
+        """Read a member's messages until it leaves."""
+        silent = False
+        try:
+            while told := messages.received(lines):
+                self.heard(member, told, connection, lines)
+        except OSError:
+            silent = True
+        finally:
+            with self._lock:
+                if self._connections.get(member) is connection:
+                    del self._connections[member]
+                    self.left(member, silent=silent)
 
     def _welcome(self, hello: Mapping[str, Any]) -> str | None:
         """The name of a member with the right token; None for any other client."""
@@ -98,4 +126,4 @@ def _hello(connection: socket.socket) -> dict[str, Any]:
             if not piece:
                 break
             said += piece
-    return messages.read(io.BytesIO(said))
+    return messages.received(io.BytesIO(said))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import socket
-from collections.abc import Mapping
 from typing import IO, Any
 
 from tfgpujob_contract.pod import MAX_REPLICAS
-from tfgpujob_trainer.supervise.commands import Brought, Command, Drain, End, GiveUp, Send, Start, Stop
+from tfgpujob_trainer.supervise.commands import Command, Drain, End, GiveUp, Send, Start, Stop
 
 LINE_BYTES = 4096
 """Longest line that is read. A token has 64 characters."""
@@ -31,16 +31,9 @@ def keep_alive(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def read(lines: IO[bytes]) -> dict[str, Any]:
-    """The next line; empty at the end of the connection, for any reason, and for a line of another form."""
-    try:
-        return received(lines)
-    except OSError:
-        return {}
-
-
 def received(lines: IO[bytes]) -> dict[str, Any]:
-    """The same; raises OSError if the peer fell silent without closing the connection."""
+    """The next line; empty at the end of the connection, and for a line of another form. Raises OSError if the peer
+    fell silent without closing the connection."""
     try:
         found = json.loads(lines.readline(LINE_BYTES) or b"{}")
     except (ValueError, RecursionError):
@@ -53,32 +46,26 @@ def line(told: dict[str, Any]) -> bytes:
     return json.dumps(told).encode() + b"\n"
 
 
+def tell(connection: socket.socket, told: bytes) -> None:
+    """Send a line; what breaks the connection is seen by its reader."""
+    with contextlib.suppress(OSError):
+        connection.sendall(told)
+
+
 def of_end(round_: int, end: End) -> bytes:
     """The end of a member's processes as a line."""
-    return line({"round": round_, **dataclasses.asdict(end)})
-
-
-def end(told: dict[str, Any]) -> End:
-    """The end of a member's processes from a line."""
-    step = told.get("in_memory")
-    saved = bool(told.get("saved", False))
-    return End(int(told["code"]), bool(told["progressed"]), None if step is None else int(step), saved)
-
-
-def brought(hello: Mapping[str, Any]) -> Brought:
-    """What the first line of a member says that it brings."""
-    return Brought(**hello.get("brought", {}))
+    return line({"round": round_, "end": dataclasses.asdict(end)})
 
 
 def of_command(command: Command) -> bytes:
     """A command as a line."""
-    return line({_COMMANDS[type(command)]: dataclasses.asdict(command)})
+    return line({type(command).__name__: dataclasses.asdict(command)})
 
 
 def command(told: dict[str, Any]) -> Command:
     """A command from a line."""
     name, fields = next(iter(told.items()))
-    kind = next((kind for kind, known in _COMMANDS.items() if known == name), None)
+    kind = _COMMANDS.get(name)
     if kind is None or (kind is Start and (fields.get("workers") or 0) > MAX_REPLICAS):
         return GiveUp("the leader speaks of what is not known here")
     if kind is Start:
@@ -86,10 +73,4 @@ def command(told: dict[str, Any]) -> Command:
     return kind(**fields)
 
 
-_COMMANDS: dict[type[Command], str] = {
-    Drain: "drain",
-    Stop: "stop",
-    Send: "send",
-    Start: "start",
-    GiveUp: "giveUp",
-}
+_COMMANDS: dict[str, type[Command]] = {kind.__name__: kind for kind in (Drain, Stop, Send, Start, GiveUp)}

@@ -35,7 +35,6 @@ from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, NotFetchedError, StoppedError, TrainerError
 from tfgpujob_trainer.reporting.log import say
 
-"""Environment: where the folders are kept, instead of requirements/ in the output directory."""
 _FILES: Final = ("-r", "--requirement", "-c", "--constraint")
 _FOLDERS: Final = ("-f", "--find-links")
 _EDITABLE: Final = ("-e", "--editable")

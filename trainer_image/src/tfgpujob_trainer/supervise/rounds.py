@@ -91,8 +91,6 @@ class Rounds:
     _ends: dict[str, End] = field(default_factory=dict)
     _lost: dict[str, float] = field(default_factory=dict)
     """When members of this round were lost; a replacement may have connected since."""
-    _silent: set[str] = field(default_factory=set)
-    """Lost members whose processes have certainly ended by now, and that have no replacement."""
     _leaving: set[str] = field(default_factory=set)
     """Members of this round whose processes have ended because their pods are being stopped."""
     _progressed: set[int] = field(default_factory=set)
@@ -166,8 +164,7 @@ class Rounds:
         self._here.add(member)
         self._highest = max(self._highest, brought.round)
         self._leaving.discard(member)
-        self._silent.discard(member)
-        return command or self._advance(now) or self._drain()
+        return command or self._advance(now) or self._drain(now)
 
     def left(self, member: str, now: float, *, silent: bool = True) -> Command | None:
         """A member's pod is gone, and its processes with it; if it is only `silent`, that is unknown."""
@@ -183,7 +180,7 @@ class Rounds:
         if self.given_up is not None or self.naming is None or self.spares:
             return self.given_up
         self.wanted = wanted
-        return self._drain()
+        return self._drain(-math.inf)
 
     def ended(self, member: str, round_: int, end: End, now: float) -> Command | None:
         """All processes of a member have ended, by themselves or on a command."""
@@ -228,11 +225,8 @@ class Rounds:
         """Time has passed."""
         if self.given_up is not None:
             return None
-        silent = {name for name, lost in self._lost.items() if now - lost > SILENT_SECONDS} - self._here
-        if silent != self._silent:
-            self._silent = silent
-            if (command := self._advance(now)) is not None:
-                return command
+        if self._lost and (command := self._advance(now)) is not None:
+            return command
         if self._sending is not None:
             late = now - self._heard > PATIENCE_SECONDS
             return self.sent(self._sending, now, whole=False) if late else None
@@ -287,14 +281,15 @@ class Rounds:
             return set()
         return self._leaving | self._lost.keys() | (set(self.naming.of(self.workers)) - set(self.members))
 
-    def _following(self) -> tuple[int, Sequence[str]] | None:
+    def _following(self, now: float) -> tuple[int, Sequence[str]] | None:
         """The number of workers of the next round if it started now, and its members: the wanted ones, if they are
         connected. None: a member is missing."""
         here = self._here - self._leaving
         if self.naming is None:
             return (self.workers, self.members) if set(self.members) <= here else None
-        if self._lost.keys() - here - self._leaving - self._silent:
-            return None  # their processes may run
+        may_run = {name for name, lost in self._lost.items() if now - lost <= SILENT_SECONDS}
+        if may_run - here - self._leaving:
+            return None
         for workers in (self.wanted, self.workers):
             come = tuple(name for name in self.naming.of(workers) if name in here) if self.leader in here else ()
             gone = set(self.naming.of(workers)) - set(come)
@@ -314,10 +309,10 @@ class Rounds:
         chosen = set(sorted(come, key=rank)[:count])
         return tuple(name for name in come if name in chosen)
 
-    def _drain(self) -> Drain | None:
+    def _drain(self, now: float) -> Drain | None:
         """End this round for another number of workers, if that is possible and nothing else is in progress."""
         going_on = self._ends or self._lost or self._draining or self._stopping_since is not None
-        following = self._following()
+        following = self._following(now)
         if going_on or following is None or not set(self.members) <= self._here:
             return None
         if set(following[1]) == set(self.members):
@@ -390,7 +385,7 @@ class Rounds:
         if newest is not None and (own is None or newest > own) and not drained:
             self._sending, self._heard = Send(self.round, member, newest), now
             return self._sending
-        following = self._following()
+        following = self._following(now)
         if following is None:
             return None
         drained = drained or bool(self._lost or self._leaving)
@@ -400,7 +395,7 @@ class Rounds:
         self.resizes += drained + self.round - before - 1
         self._failed_before = not drained
         gone = {*self._leaving}
-        for known in (self._ends, self._lost, self._leaving, self._silent, self._in_memory, self._brought):
+        for known in (self._ends, self._lost, self._leaving, self._in_memory, self._brought):
             known.clear()
         self._draining = False
         self._stopping_since = self._stopped_since = self._sending = None

@@ -5,9 +5,7 @@ It applies the rules of supervise/server_rounds.py, and sends each of the others
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
@@ -36,12 +34,10 @@ class ServerLeader(Listener, Member):
         host: str,
     ) -> None:
         """Others by their names; raises OSError if the port is in use."""
+        super().__init__()
         self._rounds = ServerRounds(chief, frozenset(servers), budget)
         self._own, self._others = chief, frozenset((*workers, *servers))
-        self._lock = threading.Lock()
         self._told = MemberState(chief)
-        self._connections: dict[str, socket.socket] = {}
-        """By pod, the newest."""
         self.listen(token, port=port, host=host, members=len(self._others))
 
     def ended(self, round_: int, end: End) -> None:
@@ -64,23 +60,23 @@ class ServerLeader(Listener, Member):
         """True for the tasks in the chief's TF_CONFIG."""
         return member in self._others
 
-    def speak(self, member: str, hello: Mapping[str, Any], connection: socket.socket, lines: IO[bytes]) -> None:
-        """Read a pod's messages until it leaves."""
+    def joined(self, member: str, hello: Mapping[str, Any], connection: socket.socket) -> bool:
+        """Read what it knows of its own."""
         left, round_ = (hello[name] if type(hello.get(name)) is int else None for name in ("budget", "round"))
         with self._lock:
             self._tell(self._rounds.joined(member, left, round_))
             self._connections[member] = connection
-        try:
-            while told := messages.read(lines):
-                with self._lock:
-                    if self._connections.get(member) is connection:
-                        end = messages.end(told)
-                        self._tell(self._rounds.ended(member, int(told["round"]), end, time.monotonic()))
-        finally:
-            with self._lock:
-                if self._connections.get(member) is connection:
-                    del self._connections[member]
-                    self._tell(self._rounds.gone(member))
+        return True
+
+    def heard(self, member: str, told: Mapping[str, Any], connection: socket.socket, _: IO[bytes]) -> None:
+        """Its process has ended."""
+        with self._lock:
+            if self._connections.get(member) is connection:
+                self._tell(self._rounds.ended(member, int(told["round"]), End(**told["end"]), time.monotonic()))
+
+    def left(self, member: str, *, silent: bool) -> None:  # noqa: ARG002
+        """Its pod is gone, or can't be heard."""
+        self._tell(self._rounds.gone(member))
 
     def _tell(self, told: Commands) -> None:
         """Called with the lock held."""
@@ -88,5 +84,4 @@ class ServerLeader(Listener, Member):
             if member == self._own:
                 self._told.take(command)
             elif member in self._connections:
-                with contextlib.suppress(OSError):  # its reader sees it too
-                    self._connections[member].sendall(messages.of_command(command))
+                messages.tell(self._connections[member], messages.of_command(command))
