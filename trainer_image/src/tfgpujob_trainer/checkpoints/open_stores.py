@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
@@ -29,6 +30,8 @@ def open_stores(output: Path, settings: TrainerConfig, env: Environment, peers: 
             if settings.best.monitor is not None:
                 best.take_ownership()
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a larger volume is the fix, not another
+                raise
             raise ConfigError(
                 f"cannot write to trainer.output.directory: {error}", "mount a volume there that this user may write to"
             ) from error
