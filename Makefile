@@ -186,9 +186,10 @@ TURNS ?= 0
 HANGS ?= 20
 LEFT ?= 10
 SERVERS ?= 20
+PODS ?= 8
 .PHONY: recovery
-recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes (KILLS=100 LEFT=10 HANGS=20 TURNS=0 SERVERS=20)
-	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --left $(LEFT) --hangs $(HANGS) --turns $(TURNS) --servers $(SERVERS)
+recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes (KILLS=100 LEFT=10 HANGS=20 TURNS=0 SERVERS=20 PODS=8)
+	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --left $(LEFT) --hangs $(HANGS) --turns $(TURNS) --servers $(SERVERS) --pods $(PODS)
 
 .PHONY: resizing
 resizing: venv ## on the cluster of make test-cluster: how long training stands still when workers come and go

@@ -8,9 +8,10 @@ in storage.
 `left` has the time of new processes after the previous ones have given up: they start from the copy in the output
 (docs/adr/0052-left-behind.md), which must be deleted then. `taken` counts the copies that were newer than storage.
 `hangs` has the same for SIGSTOP, which only the watchdog detects: the next step at most 5 s after its time is over.
-`parameter_server` has a job of its own, of which each role is killed in turn (servers.py). `turns` has the cost of
-copies and ledger for an undisturbed run (turns.py). `minutes` has the useful share of two workers' time with a kill
-each minute, by the pod's ledger, which must add up to that time.
+`parameter_server` has a job of its own, of which each role is killed in turn (servers.py). `pods` has gangs that lose
+whole pods, which are replaced alone (pods.py). `turns` has the cost of copies and ledger for an undisturbed run
+(turns.py). `minutes` has the useful share of two workers' time with a kill each minute, by the pod's ledger, which must
+add up to that time.
 
 Each part's figures go to standard error at its end, in one line of JSON; a part that fails prints those that it has,
 and the last lines of its processes' logs. The others continue (parts.py).
@@ -30,7 +31,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from tests.recovery import predictions, servers, training
+from tests.recovery import pods, predictions, servers, training
 from tests.recovery.parts import Figures, Part, launching, run
 from tests.recovery.training import SHAPES, Job
 from tests.trainer.harness import until
@@ -85,6 +86,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--turns", type=int, default=0, help="of windows with and without copies and ledger, each job")
     parser.add_argument("--only", nargs="+", choices=(*SHAPES, PREDICT), help="these of the jobs; all by default")
     parser.add_argument("--servers", type=int, default=0, help="kills of each role of parameter servers, in place")
+    parser.add_argument("--pods", type=int, default=0, help="lost pods of each of four gangs, replaced alone")
     parser.add_argument("--minutes", type=int, default=0, help="in which two workers lose a process a minute")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
@@ -108,6 +110,8 @@ def _parts(options: argparse.Namespace) -> dict[str, Part]:
         parts[PREDICT] = partial(predictions.measure, **mishaps)
     if options.servers:
         parts["parameter_server"] = partial(servers.measure, kills=options.servers, seed=options.seed)
+    if options.pods:
+        parts["pods"] = partial(pods.measure, losses=options.pods)
     if options.minutes:
         parts["minutes"] = partial(kill_each_minute, minutes=options.minutes, seed=options.seed)
     return parts
