@@ -1,8 +1,7 @@
 """One dialect of YAML: what kubectl reads is what tfgpu reads, and what tfgpu writes is the same to every reader.
 
 tests/cases/yaml/kubectl.json holds what a real kubectl made of each scalar (`kubectl label --local`). Where a kubectl
-is here, it is asked again, in both directions. It allows a tab around a scalar, which PyYAML
-refuses.
+is here, it is asked again, in both directions.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ TEXTS = [
     "!!int",
 ]  # fmt: skip
 """Each is a text, whatever it looks like."""
+LAYOUT = "b: &b {a: 1, b: 2}\nc: &c {b: 3, d: 4}\nv:\t{a: 9, <<: [*b, *c], d: 5}\t# end\nw:\t{\n\t<<: *b,\t<<: *c}\n"
+"""Merges before, behind and beside a key of its own, and tabs where kubectl takes them for spaces."""
 JOB = {"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", "metadata": {"name": "a"}}
 
 
@@ -67,6 +68,10 @@ def test_two_keys_that_become_the_same_text_are_refused(keys: str) -> None:
 def test_what_is_merged_in_may_be_replaced() -> None:
     text = "base: &base {a: 1, b: 2}\nv: {<<: *base, b: 3}\n"
     assert load(text)["v"] == {"a": 1, "b": 3}
+    read = load(LAYOUT)
+    assert (read["v"], read["w"]) == ({"a": 1, "b": 2, "d": 5}, {"a": 1, "b": 3, "d": 4})
+    with pytest.raises(yaml.YAMLError, match="cannot start any token"):
+        load("v:\n\ta: 1")
     with pytest.raises(yaml.YAMLError, match="b is there a second time"):
         load("v: {a: 1, b: 2, b: 3}")
 
@@ -106,3 +111,4 @@ def test_a_real_kubectl_reads_the_same_in_both_directions(tmp_path: Path) -> Non
     assert [scalars[int(key[1:])] for key in theirs if not same(ours[key], theirs[key])] == []
     obj, written = documents(TEXTS)
     assert kubectl(written) == obj["spec"]
+    assert kubectl(f"{head}\nspec:\n  {LAYOUT.replace(chr(10), chr(10) + '  ')}") == load(LAYOUT)

@@ -143,14 +143,25 @@ class Loader(yaml.SafeLoader):
             problem = "!!binary is no text in base64"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
+    def scan_to_next_token(self) -> None:
+        """Takes tabs for spaces, but in an indentation."""
+        super().scan_to_next_token()
+        while self.peek() == "\t" and (self.flow_level or not self.allow_simple_key):
+            self.forward()
+            super().scan_to_next_token()
+
     def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Any, Any]:
-        """With a text for each key."""
-        made = {}
+        """With a text for each key. A merged key replaces those before it, and is replaced by those behind it."""
+        made: dict[str, Any] = {}
         if not isinstance(node, yaml.MappingNode):
             raise yaml.constructor.ConstructorError(None, None, "is no mapping", node.start_mark)
         self._refuse_repeated([key for key, _ in node.value])
-        self.flatten_mapping(node)
         for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                several = isinstance(value_node, yaml.SequenceNode)
+                for merged in reversed(value_node.value) if several else [value_node]:
+                    made.update(self.construct_mapping(merged, deep=True))
+                continue
             if (key := key_of(key_node)) is None:
                 problem = "a key is no text: put it in quotes"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)

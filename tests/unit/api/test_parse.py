@@ -133,6 +133,8 @@ def test_one_process_sees_all_gpus_unless_told_otherwise() -> None:
         ("globalBatchSize", "move it to spec.trainer.globalBatchSize"),
         ("restartPolicy", "move it to spec.replicaSpecs.<role>.restartPolicy"),
         ("suspend", "move it to spec.runPolicy.suspend"),
+        ("nodeSelector", "move it to spec.replicaSpecs.<role>.template.spec.nodeSelector"),
+        ("memory", "move it to spec.replicaSpecs.<role>.template.spec.containers[tensorflow].resources.limits.memory"),
         ("enableDynamicWorker", "remove it: under ParameterServer, workers may come and go anyway"),
         ("zzz", "remove it; spec has strategy, replicaSpecs, gpu, trainer, image, successPolicy, runPolicy, managedBy"),
     ],

@@ -32,7 +32,11 @@ def test_the_job_among_other_objects() -> None:
     ("text", "problem"),
     [
         ("a: [", "is no YAML: line 1: "),
-        ("a: b\n  c: d", "is no YAML: line 2: mapping values are not allowed here; correct it"),
+        ("a: b\n  c: d", "is no YAML: line 2: mapping values are not allowed here; correct the indentation"),
+        ("a:\n\tb: c", "line 2: (.*); indent with spaces"),
+        ("\na: %b", "line 2: (.*); put quotes around the value"),
+        ("\na: b\x07", "line 2: character 0x7 is not allowed; correct it"),
+        ('{"a": 1}\n{"b": 2}', "line 2: (.*); write a line with --- between two objects"),
         ("text", "each document, or item of a List, must be a Kubernetes object"),
         ("", "holds nothing; it must hold a TFGPUJob"),
         ("a: b", "holds an object without a kind; it must hold a TFGPUJob"),

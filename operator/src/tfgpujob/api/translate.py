@@ -25,8 +25,28 @@ _TFJOB_KEYS = {
     "master": "the role is called chief here: rename it",
     "tfReplicaSpecs": "it is called replicaSpecs here, with roles in lower case",
     "cmd": "it is called command here: rename it",
+    "batch": "it is called globalBatchSize in spec.trainer",
     "enableDynamicWorker": "remove it: under ParameterServer, workers may come and go anyway",
 }
+_TEMPLATE: Final = "spec.replicaSpecs.<role>.template"
+_CONTAINER: Final = f"{_TEMPLATE}.spec.containers[tensorflow]"
+_OF_A_POD: Final = {
+    **dict.fromkeys(("metadata", "spec"), _TEMPLATE),
+    **dict.fromkeys(
+        ("affinity", "containers", "hostIPC", "hostNetwork", "imagePullSecrets", "initContainers", "nodeName",
+         "nodeSelector", "priorityClassName", "runtimeClassName", "schedulerName", "serviceAccountName",
+         "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes"),
+        f"{_TEMPLATE}.spec",
+    ),
+    **dict.fromkeys(
+        ("command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "ports",
+         "readinessProbe", "resources", "securityContext", "volumeMounts", "workingDir"),
+        _CONTAINER,
+    ),
+    **dict.fromkeys(("limits", "requests"), f"{_CONTAINER}.resources"),
+    **dict.fromkeys(("cpu", "memory"), f"{_CONTAINER}.resources.limits"),
+}  # fmt: skip
+"""Where each field of a pod belongs that users write elsewhere."""
 _PATTERNS = {
     "resourceName": "write it as domain/name, such as nvidia.com/gpu",
     "managedBy": "write it as domain/name, such as tfgpu.dev/operator",
@@ -55,7 +75,7 @@ _KINDS = {
     "int": "a whole number, without quotes",
     "float": "a number, without quotes",
     "bool": "true or false, without quotes",
-    "string": "text; put quotes around it if it looks like a number",
+    "string": "text; put quotes around it",
     "dict": "a mapping of keys to values",
     "model": "a mapping of keys to values",
     "list": "a list",
@@ -204,7 +224,7 @@ def _unknown(path: str, location: Sequence[int | str], model: type[BaseModel] | 
         fix = next(text for k, text in _TFJOB_KEYS.items() if k.lower() == key.lower())
         return Invalid(path, "is not a field", fix)
     nearest = closest(key, known)
-    elsewhere = [place for place in _places(JobSpec, "spec") if place.rpartition(".")[2] == key]
+    elsewhere = [] if path.startswith("metadata") else list(_elsewhere(key, parent))
     if nearest and nearest.lower() == key.lower():
         return Invalid(path, "is not a field", f"did you mean {nearest}?")
     if len(elsewhere) == 1:
@@ -212,6 +232,14 @@ def _unknown(path: str, location: Sequence[int | str], model: type[BaseModel] | 
     if nearest:
         return Invalid(path, "is not a field", f"did you mean {nearest}?")
     return Invalid(path, "is not a field", f"remove it; {parent} has {', '.join(known)}")
+
+
+def _elsewhere(key: str, parent: str) -> Iterable[str]:
+    """Where a field of this name belongs."""
+    if key in _OF_A_POD:
+        role = parent.removeprefix("spec.replicaSpecs.").partition(".")[0] if "replicaSpecs." in parent else "<role>"
+        return [f"{_OF_A_POD[key]}.{key}".replace("<role>", role)]
+    return [place for place in _places(JobSpec, "spec") if place.rpartition(".")[2] == key]
 
 
 @functools.cache

@@ -21,6 +21,15 @@ from tfgpujob.local.yaml_lines import line_of
 from tfgpujob_contract.python_file import Kind, kind_of
 
 _MAX_LEVELS: Final = 100
+_FIXES: Final = {
+    "utf-8": "save it as UTF-8",
+    "'\\t'": "indent with spaces",
+    "cannot start any token": "put quotes around the value",
+    "mapping values are not allowed": "correct the indentation, or put quotes around a value that has a colon",
+    "<document start>": "write a line with --- between two objects",
+    "constructor for the tag": "remove the tag",
+}
+"""By a part of the problem, in the words of Python or PyYAML."""
 _TEMPLATE: Final = "{{ … }} is a template of Helm or Argo: render it first, such as by helm template"
 _TIMES: Final = 4
 """Maximum growth of a file by its YAML aliases, as a multiple of its text, beyond the first megabyte."""
@@ -59,7 +68,7 @@ def _read(file: str) -> tuple[str, tuple[Object, ...]]:
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}", "name a YAML file with a job", Exit.NOT_FOUND) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CliError(f"{file} is no YAML: {_said(error, text)}", _fix(error)) from error
+        raise CliError(f"{file} is no YAML: {_said(error, text)}", _fix(str(error))) from error
     return text, tuple(obj for document in documents for obj in _flat(document, file))
 
 
@@ -94,8 +103,8 @@ def _too_large(node: yaml.Node, room: int) -> str:
     return f"is nested more than {_MAX_LEVELS} levels deep"
 
 
-def _fix(error: UnicodeDecodeError | yaml.YAMLError) -> str:
-    return "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else "correct it"
+def _fix(problem: str) -> str:
+    return next((fix for part, fix in _FIXES.items() if part in problem), "correct it")
 
 
 def _said(error: UnicodeDecodeError | yaml.YAMLError, text: str) -> str:
@@ -105,7 +114,9 @@ def _said(error: UnicodeDecodeError | yaml.YAMLError, text: str) -> str:
         lines = enumerate(text.splitlines()[since : line + 1], since + 1)
         template = next((number for number, shown in lines if "{{" in shown), None)
         return f"line {template}: {_TEMPLATE}" if template else f"line {line + 1}: {error.problem}"
-    return " ".join(str(error).split())
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"line {text.count(chr(10), 0, error.position) + 1}: character {error.character:#x} is not allowed"
+    return str(error)
 
 
 def _flat(obj: Any, file: str) -> Iterator[Object]:
