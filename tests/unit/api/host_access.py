@@ -175,4 +175,4 @@ def job(spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
 def container(said: dict[str, Any], kind: str) -> dict[str, Any]:
     """`said` by the second container of this kind, in a pod with the volume that it may mount."""
     volumes = [{"name": "a", "emptyDir": {}}]
-    return {kind: [{"name": "first"}, {"name": "second", "image": "a:1", **said}], "volumes": volumes}
+    return {kind: [{"name": "first", "image": "a:1"}, {"name": "second", "image": "a:1", **said}], "volumes": volumes}

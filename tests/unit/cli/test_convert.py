@@ -148,9 +148,11 @@ def test_the_commands_of_the_migration_page(tmp_path: Path, monkeypatch: pytest.
         assert all(isinstance(parse_job(job), JobSpec) for job in jobs)
 
 
-def test_nothing_to_convert(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(yaml.safe_dump(CLAIM))
+def test_nothing_to_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([CLAIM, {**tfjob("a"), "kind": "PyTorchJob"}]))
     assert cli.main(["convert", str(tmp_path)]) == Exit.NOT_FOUND
+    assert "no TFJob in " in (said := capsys.readouterr().err)
+    assert f"only {CLAIM['kind']}, PyTorchJob;" in said
 
 
 def test_a_list_of_what_is_no_object_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.api import JobSpec, gpus, parse_job
 from tfgpujob.convert import Conversion, Effect, convert
 from tfgpujob.core.advice import advice
+from tfgpujob.names import Role
 from tfgpujob_contract.strategies import Strategy
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases/convert").glob("*.yaml"))
@@ -105,12 +106,12 @@ def test_cases(case: Path) -> None:
         assert isinstance(parse_job(conversion.job, allow_host=True), JobSpec)
 
 
-def tfjob_of(gpus: int, **roles: int) -> dict[str, Any]:
+def tfjob_of(gpus: int, **roles: int | None) -> dict[str, Any]:
     container: dict[str, Any] = {"name": "tensorflow", "image": "train:1"}
     if gpus:
         container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
     template = {"spec": {"containers": [container], "serviceAccountName": "trains"}}
-    specs = {role: {"replicas": count, "template": template} for role, count in roles.items() if count}
+    specs = {role: {"replicas": count, "template": template} for role, count in roles.items() if count is not None}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
@@ -141,8 +142,9 @@ def followed(job: Mapping[str, Any], advice: str) -> Iterator[dict[str, Any]]:
 
 def test_each_advice_followed_is_accepted_without_a_warning() -> None:
     advised = set()
-    for chief, worker, ps, evaluator, gpus in itertools.product((0, 1), (0, 1, 3), (0, 1, 2), (0, 1), (0, 1, 2)):
-        conversion = convert(tfjob_of(gpus, Chief=chief, Worker=worker, PS=ps, Evaluator=evaluator))
+    counts = itertools.product((None, 1), (None, 0, 1, 3), (None, 1, 2), (None, 1), (0, 1, 2))
+    for chief, worker, ps, evaluator, asked in counts:
+        conversion = convert(tfjob_of(asked, Chief=chief, Worker=worker, PS=ps, Evaluator=evaluator))
         for note in conversion.notes if conversion.job else ():
             if note.effect is not Effect.ADVICE:
                 continue
@@ -152,6 +154,9 @@ def test_each_advice_followed_is_accepted_without_a_warning() -> None:
                 spec = parse_job(job, allow_host=True)
                 assert isinstance(spec, JobSpec), (note, spec)
                 assert list(advice(spec)) == [], note
+                added = {Role.CHIEF} - {*map(str.lower, map(str, (conversion.job or {})["spec"]["replicaSpecs"]))}
+                each = {gpus(spec, role, replica) for role, replica in spec.replica_specs.items() if role not in added}
+                assert each == {asked}, note
                 advised.add(job["spec"]["strategy"])
     assert advised == {*map(str, Strategy)}
 

@@ -148,7 +148,7 @@ spec:
             tfgpu.dev/attempt: "1"
         spec:
           containers:
-          - name: other
+          - {name: other, image: o}
           - name: tensorflow
             restartPolicy: Always
   gpu: {perReplicas: 2}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.api import JobSpec, parse_job
+from tfgpujob.api import Invalid, JobSpec, parse_job
 from tfgpujob.api.limits import too_large
 from tfgpujob.convert import v1alpha1
 from tfgpujob.convert.notes import Conversion, Effect, Note, Part
@@ -25,6 +25,7 @@ _GROUPS: Final = frozenset({GROUP, "tensorflow.org", "training.kubedl.io", "kube
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUEUE: Final = "kueue.x-k8s.io/"
 _DEFAULT_GPU: Final = "nvidia.com/gpu"
+_NAME_AND_IMAGE: Final = f"let the template of each role have a container {names.CONTAINER} with an image"
 _WITHOUT_SCOPE: Final = "and remove runPolicy.restartScope"
 _KIND_IN_TEXT: Final = re.compile(rf"^[ \t]*+kind:[ \t]*+([\"']?){KIND}\1[ \t]*+$", re.MULTILINE)
 _NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
@@ -67,11 +68,16 @@ def convert(obj: Mapping[str, Any], strategy: Strategy = Strategy.CUSTOM) -> Con
     found = parse_job(job, allow_host=True)
     if not isinstance(found, JobSpec):
         notes += [
-            Note(Effect.REFUSED, _in_the_file(problem.field, places), f"{problem.problem}; {problem.fix}")
+            Note(Effect.REFUSED, _in_the_file(problem.field, places), f"{problem.problem}; {_fix(problem)}")
             for problem in found
         ]
     refused = any(note.effect is Effect.REFUSED for note in notes)
     return Conversion(str(metadata.get("name", "")), None if refused else job, tuple(notes))
+
+
+def _fix(problem: Invalid) -> str:
+    """Without fields that a TFJob does not have."""
+    return _NAME_AND_IMAGE if "spec.image" in problem.fix else problem.fix
 
 
 def _in_the_file(field: str, places: Mapping[str, str]) -> str:
@@ -132,6 +138,10 @@ def _spec(source: Part, strategy: Strategy) -> tuple[dict[str, Any], dict[str, s
         run_policy["restartScope"] = "Replica"
     found = v1alpha1.replicas(source) if old else replicas(source.part(listed))
     replica_specs, resource = convert_roles(found, strategy)
+    if strategy is Strategy.PARAMETER_SERVER and Role.CHIEF not in found and Role.WORKER in found:
+        template = copy.deepcopy(replica_specs["worker"].get("template", {}))
+        replica_specs = {"chief": {"gpus": 0, "template": template}, **replica_specs}
+        source.note(Effect.CHANGED, listed, "a chief is added, with the template of worker: its program coordinates")
     if old:
         v1alpha1.place_scheduler(source, replica_specs)
     target["replicaSpecs"] = replica_specs
@@ -148,7 +158,7 @@ def _spec(source: Part, strategy: Strategy) -> tuple[dict[str, Any], dict[str, s
         source.note(Effect.ADVICE, listed, advice)
     source.close()
     places = {f"spec.replicaSpecs.{role}": replica.source.path for role, replica in found.items()}
-    return target, {"spec.replicaSpecs": source.at(listed), **places}
+    return target, dict.fromkeys(("spec.replicaSpecs", "spec.image"), source.at(listed)) | places
 
 
 def _success(source: Part, target: dict[str, Any], has_chief: bool) -> None:
@@ -169,7 +179,7 @@ def _dynamic_workers(source: Part, strategy: Strategy) -> None:
 
 def _advice(replica_specs: Mapping[str, Any]) -> str | None:
     """What to change for a known kind of program; None if the kind is unknown. The changed job is valid."""
-    roles = set(replica_specs) - {Role.EVALUATOR}
+    roles = {role for role, replica in replica_specs.items() if replica.get("replicas") != 0} - {Role.EVALUATOR}
     workers = replica_specs.get(Role.WORKER, {}).get("replicas", 1)
     if Role.PS in roles:
         if Role.WORKER not in roles:
@@ -178,7 +188,7 @@ def _advice(replica_specs: Mapping[str, Any]) -> str | None:
         better = (
             f"uses tf.distribute.ParameterServerStrategy, {chief}set strategy: ParameterServer: its chief is awaited"
         )
-    elif len(roles) == 2 or workers != 1:
+    elif len(roles) == 2 or (Role.WORKER in roles and workers != 1):
         better = f"uses MultiWorkerMirroredStrategy, set strategy: MultiWorkerMirrored, {_WITHOUT_SCOPE}: all replicas "
         better += "restart together"
     else:

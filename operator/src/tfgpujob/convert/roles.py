@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfgpujob.convert.notes import Effect, Part
-from tfgpujob.convert.template import convert_template, gpu_resource
+from tfgpujob.convert.template import asks_for_gpus, convert_template, gpu_resource
 from tfgpujob.names import Role
 from tfgpujob_contract.strategies import Strategy
 
@@ -78,10 +78,9 @@ def _convert_role(
     _one_evaluator(role, source, target)
     target["restartPolicy"] = replica.restart_policy
     body, gpus = convert_template(template, resource)
-    if gpus is not None:
-        target["gpus"] = gpus
-    elif strategy is not Strategy.CUSTOM:
-        target["gpus"] = 0
+    if gpus is not None or strategy is not Strategy.CUSTOM or not asks_for_gpus(body):
+        # 0 too: under the strategies that notes advise, the default is 1.
+        target["gpus"] = gpus or 0
     if body:
         target["template"] = body
     source.close()

@@ -14,20 +14,21 @@ from tfgpujob.convert.notes import Effect, Note, Part
 
 _PORT_NAME = "tfjob-port"
 _LABELS = "training.kubeflow.org/"
-_POD_GROUP = "scheduling.k8s.io/group-name"
+_POD_GROUP = ("/group-name", "/pod-group", "pod-group.scheduling.sigs.k8s.io")
+"""Ends of the annotations of Volcano and kube-batch, and of the labels of the scheduler plugins."""
 _GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)|amd\.com/gpu|gpu\.intel\.com/.+")
 
 
 def gpu_resource(templates: list[Any]) -> str | None:
     """The one extended resource for GPUs that the training containers request; None if there is none, or several."""
-    found = {
-        key
-        for template in templates
-        for container in _containers(template)
-        for key in _mapping(_mapping(container.get("resources")).get("limits"))
-        if _GPU.fullmatch(str(key))
-    }
+    found = {key for template in templates for key in asks_for_gpus(template)}
     return found.pop() if len(found) == 1 else None
+
+
+def asks_for_gpus(template: Any) -> set[str]:
+    """The extended resources for GPUs in the training container's limits."""
+    limits = (_mapping(_mapping(container.get("resources")).get("limits")) for container in _containers(template))
+    return {str(key) for limit in limits for key in limit if _GPU.fullmatch(str(key))}
 
 
 def convert_template(source: Part, resource: str | None) -> tuple[dict[str, Any], int | None]:
@@ -40,9 +41,10 @@ def convert_template(source: Part, resource: str | None) -> tuple[dict[str, Any]
     metadata.drop("pods get their names and the rest of their metadata from the operator", *metadata.left())
     if kept:
         template["metadata"] = copy.deepcopy(kept)
-    if _POD_GROUP in _mapping(kept.get("annotations")):
-        text = "is kept; the TFJob operator created the PodGroup that it names; this operator does not"
-        metadata.note(Effect.CHANGED, f"annotations[{_POD_GROUP}]", text)
+    for field, keys in kept.items():
+        for key in (key for key in map(str, _mapping(keys)) if key.endswith(_POD_GROUP)):
+            text = "is kept; the TFJob operator created the PodGroup that it names; this operator does not"
+            metadata.note(Effect.CHANGED, f"{field}[{key}]", text)
     pod = source.part("spec")
     pod.drop("the replica's own restartPolicy says when it starts again", "restartPolicy")
     for key in ("hostname", "subdomain"):

@@ -110,6 +110,12 @@ def _duplicates(template: PodTemplate, path: str) -> Iterator[Invalid]:
             yield Invalid(f"{path}.spec", f"{count} containers are named {name}", "give each a name of its own")
 
 
+def _images(template: PodTemplate, path: str) -> Iterator[Invalid]:
+    for place, container in template.spec.each_container():
+        if container.name != CONTAINER and not container.image:
+            yield Invalid(f"{path}.spec.{place}.image", "is missing", f"only {CONTAINER} has a default: name an image")
+
+
 def _reserved(template: PodTemplate, path: str) -> Iterator[Invalid]:
     named = [(place, container.name) for place, container in template.spec.each_container()]
     named += [(f"volumes[{index}]", volume.name) for index, volume in enumerate(template.spec.volumes)]
@@ -167,5 +173,6 @@ RULES = (
     JobRule("template.schema", _schema, only_python=_NO_MODEL),
     JobRule("template.port", _port, only_python=_TWO_LISTS),
     JobRule("template.duplicate-containers", each_template(_duplicates), only_python=_TWO_LISTS),
+    JobRule("template.images", each_template(_images), only_python=_TWO_LISTS),
     JobRule("template.reserved-names", each_template(_reserved), only_python=_TWO_LISTS),
 )

@@ -42,6 +42,7 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
     jobs = 0
     unread: list[CliError] = []
     inside: list[str] = []
+    kinds: dict[str, None] = {}
     for file, under in _files(files):
         try:
             objects = read_objects(file)
@@ -50,6 +51,7 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
             click.echo(f"tfgpu: {error}", err=True)
             unread.append(error)
             continue
+        kinds.update(dict.fromkeys(str(obj.get("kind")) for obj in objects))
         inside += [f"{file}: {obj.get('kind')}, {at}" for obj in objects if (at := tfjob_inside(obj)) is not None]
         for conversion, _ in parts:
             jobs += conversion is not None
@@ -67,7 +69,8 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
     if not jobs and inside:
         raise CliError(f"a TFJob is inside of another object: {inside[0]}", "put it into a file of its own", Exit.USAGE)
     if not jobs:
-        raise CliError(f"there is no TFJob in {', '.join(files)}", "name files of TFJobs", Exit.NOT_FOUND)
+        only = f", only {', '.join(kinds)}" if kinds else ""
+        raise CliError(f"there is no TFJob in {', '.join(files)}{only}", "name files of TFJobs", Exit.NOT_FOUND)
     told = ", ".join(f"{counts[effect]} {effect}" for effect in Effect if counts[effect])
     click.echo(f"{counted(jobs, 'TFJob')} read: {told or 'no notes'}", err=True)
     return int(Exit.USAGE if counts[Effect.REFUSED] or unread else Exit.OK)
