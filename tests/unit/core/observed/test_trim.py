@@ -97,6 +97,24 @@ def test_f3_an_init_container_that_failed_is_how_the_replica_ended(container: st
         assert (found.container, found.is_init) == (container, True)
 
 
+@pytest.mark.parametrize(
+    ("other", "code", "said"),
+    [
+        ((137, T[0]), 1, "Its container proxy had ended with exit code 137 (OOMKilled)."),
+        ((137, T[1]), 1, ""),
+        ((137, T[0]), 0, ""),
+        ((0, T[0]), 1, ""),
+    ],
+)
+def test_a_container_that_failed_before_the_program_did_is_named(other: tuple[int, str], code: int, said: str) -> None:
+    ends = {
+        "tensorflow": {"exitCode": code, "finishedAt": T[1]},
+        "proxy": {"exitCode": other[0], "reason": "OOMKilled", "finishedAt": other[1]},
+    }
+    statuses = [{"name": name, "state": {"terminated": end}} for name, end in ends.items()]
+    assert trim_pod(pod(status={"phase": "Failed", "containerStatuses": statuses})).status_message == said
+
+
 def test_f3_of_several_containers_the_first_to_fail_ended_the_pod_and_a_sidecar_last() -> None:
     def end(name: str, code: int, at: str) -> dict[str, Any]:
         return {"name": name, "state": {"terminated": {"exitCode": code, "finishedAt": at}}}

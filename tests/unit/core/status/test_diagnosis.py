@@ -468,7 +468,14 @@ def test_f7_a_start_that_is_too_slow_without_a_word_of_its_pods_is_a_deadline() 
 
 
 @pytest.mark.parametrize(
-    ("reason", "words"), [("ImagePullBackOff", "imagePullSecrets"), ("Unschedulable", "Ask for less"), ("Whatever", "")]
+    ("reason", "words"),
+    [
+        ("ImagePullBackOff", "imagePullSecrets"),
+        ("ErrImageNeverPull", "Bring the image to the node"),
+        ("CreateContainerError", "container runtime looked at"),
+        ("Unschedulable", "Ask for less"),
+        ("Whatever", ""),
+    ],
 )
 def test_who_waits_hears_what_to_do(reason: str, words: str) -> None:
     assert words in advice(reason)
@@ -503,6 +510,8 @@ def test_whatever_a_container_says_the_failure_is_recorded(said: str) -> None:
             "Create the PersistentVolumeClaim data in",
         ),
         ("pod has unbound immediate PersistentVolumeClaims", "kubectl describe pvc"),
+        ("0/2 nodes are available: 2 node(s) had volume node affinity conflict.", "kubectl describe pvc"),
+        ('0/2 nodes are available: persistentvolumeclaim "data" is being deleted.', "kubectl describe pvc"),
         ("0/3 nodes are available: 3 cannot allocate all claims.", "kubectl get resourceslices"),
         ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "Ask for less"),
     ],

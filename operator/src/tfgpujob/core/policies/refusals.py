@@ -45,7 +45,7 @@ def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
     wanted = refusal.create
     if refusal.code == 409:
         return name_taken(refusal.kind, refusal.name, wanted) if _is_foreign(refusal, job_uid, attempt) else None
-    said = f"{refusal.message.rstrip('.')}."
+    said = f"{refusal.message.strip().rstrip('.')}."
     by_policy = refusal.kind in {*POD_GROUPS, *WORKLOADS} or any(policy in refusal.message for policy in _ADMISSION)
     if refusal.code in {400, 422} and not by_policy:
         text = f"{_template_of(refusal)}: {what} was refused: {said}"

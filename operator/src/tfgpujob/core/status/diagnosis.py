@@ -121,6 +121,7 @@ _BY_REASON = {
     "DeviceUnhealthy": Diagnosis.DEVICE_UNHEALTHY,
     "Shutdown": Diagnosis.NODE_LOST,
     "Terminated": Diagnosis.NODE_LOST,
+    "Unknown": Diagnosis.NODE_LOST,  # containerd's, of a container whose node has restarted
     "Deleted": Diagnosis.DELETED,
     "Vanished": Diagnosis.DELETED,
     "ErrImagePull": Diagnosis.IMAGE,
@@ -148,8 +149,13 @@ _BY_OWN_REASON = {
 }
 """By the reason of a condition: no replica failed."""
 _ACTIONS_BY_REASON = {
+    "ErrImageNeverPull": "Bring the image to the node, or correct its name or imagePullPolicy.",
     "CreateContainerConfigError": "Create in the job's namespace what the message says is missing, or correct the "
     "template.",
+    **dict.fromkeys(
+        ("CreateContainerError", "RunContainerError"),
+        "Correct the template if the message is about it; otherwise have the node's container runtime looked at.",
+    ),
     "DeadlineExceeded": "Raise or remove activeDeadlineSeconds in the role's template, which ended the pod.",
 }
 _ACTIONS_BY_OWN_REASON = {
@@ -215,7 +221,7 @@ _BY_CODE: dict[int, Diagnosis] = {
 _BUS_ERROR = 135
 _OF_A_BUS_ERROR = f"Look whether {SHM_DIR} is full, which ends programs so: {limits.ACTIONS[Limit.SHARED_MEMORY]}"
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]*)" not found', re.IGNORECASE)
-_UNBOUND_CLAIM = "unbound immediate PersistentVolumeClaims"
+_OF_A_CLAIM = re.compile("persistent ?volume|volume node affinity|volumes to bind", re.IGNORECASE)
 _OF_A_COPY = (
     "The folder of an image was not copied, for the reason in the message: if the disk of the node was full, free it, "
     "or let the role's template ask for ephemeral-storage."
@@ -338,8 +344,8 @@ def unschedulable(message: str) -> str:
     if missing := _NO_CLAIM.search(message[-limits.MAX_CHARACTERS :]):
         claim = f"the PersistentVolumeClaim {missing[1]}"
         return f"Create {claim} in the job's namespace, or name one that is there (kubectl get pvc)."
-    if _UNBOUND_CLAIM in message:
-        return "Look why its claim has no volume: kubectl describe pvc. Mostly no StorageClass makes one of that kind."
+    if _OF_A_CLAIM.search(message):
+        return "Look at its claim: kubectl describe pvc. One without a volume mostly has no StorageClass that makes it."
     if _NO_DEVICE in message:
         return "No node has free devices that its resource claim selects; kubectl get resourceslices shows all."
     return ACTIONS[Diagnosis.UNSCHEDULABLE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tfgpujob.api import JobStatus, RestartPolicy
 from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.snapshot import Pod, Snapshot
-from tfgpujob.core.policies.restart.failure import Cause, Failure, failures, root_cause
+from tfgpujob.core.policies.restart.failure import Cause, Failure, failure_of, failures, root_cause
 from tfgpujob.names import Role
 
 EARLY, LATE = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
@@ -129,6 +130,17 @@ def test_a_pod_on_a_lost_node_was_disrupted_unless_it_had_ended(fields: dict[str
     if lost:
         assert found[0].cause is Cause.DISRUPTION
         assert "node dead is gone or not ready" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "reason"), [(143, "bye", "Deleted"), (143, '{"message": "saved"}', "Error"), (1, "no", "Error")]
+)
+def test_a_deletion_is_the_reason_of_a_program_that_its_signal_ended(code: int, message: str, reason: str) -> None:
+    pod = make.pod(deleting=True, exit=code, at="2026-01-01T00:00:05Z")
+    assert pod.termination is not None
+    ended = make.pod(deleting=True, termination=replace(pod.termination, message=message))
+    found = failure_of(make.observed(make.job("OneDevice"), ended), (Role.WORKER, 0), RestartPolicy.EXIT_CODE)
+    assert (found.reason, found.cause) == (reason, Cause.DISRUPTION)
 
 
 def test_only_160_without_a_disruption_is_a_peer_failure() -> None:
