@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from tfgpujob.core.membership.messages import telling
 from tfgpujob.core.observed.ownership import is_dispatched, other_manager
+from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.observed.waiting import names_what_lacks
 from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice
 from tfgpujob.describe.facts import AWAY_SECONDS, Facts, moment, unseen_seconds
@@ -241,7 +242,8 @@ def _on_a_lost_node(facts: Facts) -> Verdict | None:
 def _not_ready(facts: Facts) -> Verdict | None:
     waiting, running = [pod for pod in facts.pods if pod.waiting_reason], facts.condition(Condition.RUNNING)
     if not waiting and running.get("reason") == Reason.REPLICA_NOT_READY:
-        why = "\n".join((str(running["message"]), *_last_warning(facts)))
+        unready = [pod for pod in facts.pods if not pod.ready]
+        why = "\n".join((str(running["message"]), *_last_warning(facts, unready)))
         return Verdict(f"{_phase(facts)}, not ready", why, ())
     if not waiting or facts.is_true(Condition.RUNNING):
         return None
@@ -258,10 +260,10 @@ def _not_ready(facts: Facts) -> Verdict | None:
     return Verdict(f"Waiting ({pod.waiting_reason})", text, steps)
 
 
-def _last_warning(facts: Facts) -> tuple[str, ...]:
-    """Kubernetes' last one about a pod that is not ready; none if there is none, or the user may not read it."""
-    waits = {pod.uid for pod in facts.pods if not pod.ready}
-    about = [event for event in facts.warnings if event["involvedObject"]["uid"] in waits]
+def _last_warning(facts: Facts, pods: Sequence[Pod]) -> tuple[str, ...]:
+    """Kubernetes' last one about these pods; none if there is none, or the user may not read it."""
+    uids = {pod.uid for pod in pods}
+    about = [event for event in facts.warnings if event["involvedObject"]["uid"] in uids]
     return tuple(warning_text(event) for event in sorted(about, key=lambda event: last_time(event) or "")[-1:])
 
 
@@ -296,10 +298,12 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     said = str(last.get("message") or "").strip()
     steps = _steps(_begun(str(last.get("action") or "")))
     # The pods of an earlier attempt are gone, and their logs with them.
-    kept = any((pod.role, pod.index) == (last.get("role"), last.get("index")) for pod in facts.pods)
+    kept = [pod for pod in facts.pods if (pod.role, pod.index) == (last.get("role"), last.get("index"))]
+    # A failed probe or hook, for instance, which only an event tells.
+    warned = _last_warning(facts, kept) if last.get("cause") in {Diagnosis.KILLED, Diagnosis.UNKNOWN} else ()
     if kept and last.get("cause") in _LOG_CAUSES:
         steps += (_logs(facts, f"--role {last['role']} --index {last['index']}"),)
-    return f"{head}\n{said}" if said else head, steps
+    return "\n".join(_steps(head, said, *warned)), steps
 
 
 def _begun(action: str) -> str:
