@@ -45,6 +45,9 @@ _HELD = "leaked shared_memory objects"
 EXIT_SECONDS = 10.0
 """How long a process that has explained its end may take to exit."""
 _STACKS_SECONDS = 1.0
+OUTSIDE_SECONDS = 10.0
+"""How long a process that was asked to stop may stay outside of its steps, where it has nothing to save."""
+_OUTSIDE = (phases.STARTING, phases.SCRIPT)
 
 
 class Supervisor:
@@ -83,6 +86,9 @@ class Supervisor:
         self._outcome: Outcome | None = None
         self._ended = 0.0
         self._signals = 0
+        self._outside_since: float | None = None
+        """Since when it was asked to stop and does no steps; None if that is not so."""
+        self._phase = phases.STARTING
         self._drained = False
         self._oom_kills = oom_kills()
         self._began = False
@@ -158,6 +164,9 @@ class Supervisor:
         """Why a running process must be ended; None if it need not be."""
         if self._signals and not self._stoppable:
             return Outcome(code=ExitCode.STOPPED, cause="Stopped", message="stopped by a signal before training began")
+        if self._stays_outside(time.monotonic()):
+            said = f"stopped {OUTSIDE_SECONDS:g} s after a signal, outside of fit(), where nothing is to be saved"
+            return Outcome(code=ExitCode.STOPPED, cause="Stopped", message=said)
         if self._ended and time.monotonic() - self._ended > EXIT_SECONDS:
             self.kill()
         overdue = None if self._watchdog is None else self._watchdog.overdue(time.monotonic())
@@ -165,6 +174,15 @@ class Supervisor:
             self._show_stacks()
             return overdue
         return None
+
+    def _stays_outside(self, now: float) -> bool:
+        """True if it was asked to stop, and has done no step since for too long."""
+        if not self._signals or self._phase not in _OUTSIDE:
+            self._outside_since = None
+        elif self._outside_since is None:
+            self._outside_since = now
+            self._warn(f"asked to stop outside of fit(): it ends after a step, or in {OUTSIDE_SECONDS:g} s without one")
+        return self._outside_since is not None and now - self._outside_since > OUTSIDE_SECONDS
 
     def kill(self) -> None:
         """End the process at once."""
@@ -211,7 +229,7 @@ class Supervisor:
             if "mark" in record:
                 self._ledger.mark(record["mark"], record["at"])
         if "phase" in record:
-            self._began = True
+            self._began, self._phase = True, record["phase"]
             self._trains |= record["phase"] not in (phases.STARTING, phases.CACHING)
             if self._watchdog is not None:
                 self._watchdog.beat(record["phase"], record["step"], time.monotonic())
