@@ -19,6 +19,7 @@ from tests.unit.cli.typed import Output, submit
 from tfgpujob.cli import main as cli
 from tfgpujob.cli import revisions
 from tfgpujob.client.job import Job
+from tfgpujob.convert.code import CODE_LIMIT
 from tfgpujob.exits import Exit
 from tfgpujob.kube.errors import ApiError
 
@@ -55,8 +56,9 @@ def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output
     live.say("typed-worker-1", record := '{"tfgpu": "progress", "step": 8, "steps": 16, "loss": 0.5}')
     assert cli.main(["logs", "typed", "--no-prefix"]) == Exit.OK
     assert capsys.readouterr().out == "loss: 0.5\nstep 8/16, loss 0.5000\n"
-    assert cli.main(["logs", "typed", "--no-prefix", "--json", "--tail", "1"]) == Exit.OK
-    assert capsys.readouterr().out == f"{record}\n"
+    for tail, lines in ((["--tail", "1"], ""), (["--tail"], "loss: 0.5\n")):
+        assert cli.main(["logs", "typed", "--no-prefix", "--json", *tail]) == Exit.OK
+        assert capsys.readouterr().out == f"{lines}{record}\n"
     assert cli.main(["describe", "typed"]) == Exit.OK
     assert capsys.readouterr().out.startswith("default/typed: Running, 2/2 ready\n")
     for i in range(2):
@@ -421,22 +423,29 @@ def test_explain_takes_any_file(text: str, kind: str, strategy: str, tmp_path: P
         assert ("--batch 128 --dry-run" if "def " in text else "define model()") in printed.err
 
 
-def test_what_a_file_imports_from_beside_it_and_is_not_sent_is_named(
+def test_what_a_file_imports_or_names_beside_it_and_is_not_sent_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/training.py").write_text("import json, shapes\nfrom .. import main\nnet.fit(1)")
     (tmp_path / "shapes.py").write_text("from elsewhere import *")
-    (tmp_path / "main.py").write_text("from lib.training import run\nrun()")
+    (tmp_path / "main.py").write_text("from lib.training import run\nrun('./rows/a.csv', 'big', 'out/log.csv')")
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows/a.csv").write_text("1,2,3")
+    (tmp_path / "big").write_bytes(bytes(CODE_LIMIT + 1))
     monkeypatch.chdir(tmp_path)
     command = ["submit", "main.py", "--dry-run"]
     assert cli.main(command) == Exit.OK
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.rpartition("; add ")[2] for line in lines] == [
-        "--with lib, or --code . for the whole folder",
-        "--with shapes.py, or --code . for the whole folder",
+    beside = "which is beside it and does not go with it; "
+    too_large = "it is too large to be sent: download it, or bring it in an image or a volume"
+    assert capsys.readouterr().err.replace(beside, "").splitlines() == [
+        f"warning: main.py names big (1,000,001 bytes), if it is read, {too_large}",
+        "warning: main.py imports lib (50 bytes), add --with lib, or --code . for the whole folder",
+        "warning: main.py names rows (5 bytes), if it is read, add --with rows, or --code . for the whole folder",
+        "warning: main.py imports shapes.py (23 bytes), add --with shapes.py, or --code . for the whole folder",
     ]
-    for whole in (["--with", "lib", "--with", "shapes.py"], ["--code", "."]):
+    (tmp_path / "big").unlink()
+    for whole in (["--with", "lib", "--with", "shapes.py", "--with", "rows"], ["--code", "."]):
         assert cli.main([*command, *whole]) == Exit.OK
         assert capsys.readouterr().err == ""
 

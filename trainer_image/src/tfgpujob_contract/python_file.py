@@ -108,6 +108,15 @@ def imported_beside(file: Path) -> list[str]:
     return sorted(found - {file.name})
 
 
+def named_beside(file: Path) -> list[str]:
+    """Names of files and folders beside a Python file that a text in it, or in its imports, has: its data."""
+    tree = _parsed(file)
+    nodes = (node for one in (tree, *(one for _, one in _imported(file, tree))) for node in ast.walk(one))
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    named = {text.removeprefix("./").partition("/")[0] for text in texts}
+    return sorted(named & {path.name for path in file.absolute().parent.iterdir()} - {file.name})
+
+
 def names_by_file(file: Path) -> list[set[str]]:
     """Attributes, names and modules that the file uses, then those of each module beside it that it imports."""
     tree = _parsed(file)

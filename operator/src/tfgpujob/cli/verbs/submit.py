@@ -17,7 +17,7 @@ from tfgpujob.cli.output import Format, data
 from tfgpujob.cli.revisions import pinned
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import job_of_file
-from tfgpujob.convert.code import job_name, wheel_lines
+from tfgpujob.convert.code import CODE_LIMIT, job_name, wheel_lines
 from tfgpujob.core.advice import NO_CLAIM
 from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.snapshot import Object
@@ -25,7 +25,7 @@ from tfgpujob.exits import CliError, Exit
 from tfgpujob.kubectl_yaml import load
 from tfgpujob.local.job_file import kind_of_file, read_jobs, with_namespace
 from tfgpujob.local.preflight import warnings
-from tfgpujob_contract.python_file import Kind, imported_beside
+from tfgpujob_contract.python_file import Kind, imported_beside, named_beside
 from tfgpujob_contract.strategies import Strategy
 
 PLACE: Final = Heading.IN_A_CLUSTER, 10
@@ -157,9 +157,8 @@ def _of_python(
     trainer = _fields(file, batch, epochs, args)
     if given:
         trainer["params"] = given
-    for one in [] if code else sorted({*imported_beside(file)} - {sent.name for sent in extra}):
-        what = f"warning: {file.name} imports {one}, which is beside it and does not go with it"
-        click.echo(f"{what}; add --with {file.parent / one}, or --code {file.parent} for the whole folder", err=True)
+    if not code:
+        _warn_of_unsent(file, {sent.name for sent in extra})
     lines = [*wheel_lines(extra), *([] if requirements is None else options.required(requirements))]
     if lines:
         trainer["requirements"] = lines
@@ -189,6 +188,20 @@ def _of_python(
     if not isinstance(found, JobSpec):
         raise CliError("\n".join(map(str, found)))
     return (job,), (config_map,)
+
+
+def _warn_of_unsent(file: Path, sent: set[str]) -> None:
+    """The files and folders beside it that it imports or names, and that are not sent."""
+    imported = {*imported_beside(file)}
+    for one in sorted(imported.union(named_beside(file)) - sent):
+        path = file.parent / one
+        size = sum(part.stat().st_size for part in (path, *path.rglob("*")) if part.is_file())
+        how = "imports" if one in imported else "names"
+        what = f"warning: {file.name} {how} {one} ({size:,} bytes), which is beside it and does not go with it"
+        fix = f"add --with {path}, or --code {file.parent} for the whole folder"
+        if size > CODE_LIMIT:
+            fix = "it is too large to be sent: download it, or bring it in an image or a volume"
+        click.echo(f"{what}; {fix if one in imported else f'if it is read, {fix}'}", err=True)
 
 
 def _fields(file: Path, batch: int | None, epochs: int, args: Sequence[str]) -> dict[str, Any]:
