@@ -30,23 +30,15 @@ _TFJOB_KEYS = {
 }
 _TEMPLATE: Final = "spec.replicaSpecs.<role>.template"
 _CONTAINER: Final = f"{_TEMPLATE}.spec.containers[tensorflow]"
-_OF_A_POD: Final = {
-    **dict.fromkeys(("metadata", "spec"), _TEMPLATE),
-    **dict.fromkeys(
-        ("affinity", "containers", "hostIPC", "hostNetwork", "imagePullSecrets", "initContainers", "nodeName",
-         "nodeSelector", "priorityClassName", "runtimeClassName", "schedulerName", "serviceAccountName",
-         "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes"),
-        f"{_TEMPLATE}.spec",
-    ),
-    **dict.fromkeys(
-        ("command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "ports",
-         "readinessProbe", "resources", "securityContext", "volumeMounts", "workingDir"),
-        _CONTAINER,
-    ),
-    **dict.fromkeys(("limits", "requests"), f"{_CONTAINER}.resources"),
-    **dict.fromkeys(("cpu", "memory"), f"{_CONTAINER}.resources.limits"),
-}  # fmt: skip
-"""Where each field of a pod belongs that users write elsewhere."""
+_PLACES: Final = {
+    _TEMPLATE: "metadata spec",
+    f"{_TEMPLATE}.spec": "affinity containers hostNetwork imagePullSecrets initContainers nodeName nodeSelector "
+    "priorityClassName runtimeClassName schedulerName serviceAccountName tolerations volumes",
+    _CONTAINER: "command env envFrom image imagePullPolicy livenessProbe ports resources securityContext volumeMounts",
+    f"{_CONTAINER}.resources": "limits requests",
+    f"{_CONTAINER}.resources.limits": "cpu memory",
+}
+"""Where fields of a pod belong that users write elsewhere."""
 _PATTERNS = {
     "resourceName": "write it as domain/name, such as nvidia.com/gpu",
     "managedBy": "write it as domain/name, such as tfgpu.dev/operator",
@@ -236,9 +228,10 @@ def _unknown(path: str, location: Sequence[int | str], model: type[BaseModel] | 
 
 def _elsewhere(key: str, parent: str) -> Iterable[str]:
     """Where a field of this name belongs."""
-    if key in _OF_A_POD:
-        role = parent.removeprefix("spec.replicaSpecs.").partition(".")[0] if "replicaSpecs." in parent else "<role>"
-        return [f"{_OF_A_POD[key]}.{key}".replace("<role>", role)]
+    role = parent.removeprefix("spec.replicaSpecs.").partition(".")[0] if "replicaSpecs." in parent else "<role>"
+    for place, keys in _PLACES.items():
+        if key in keys.split():
+            return [f"{place}.{key}".replace("<role>", role)]
     return [place for place in _places(JobSpec, "spec") if place.rpartition(".")[2] == key]
 
 

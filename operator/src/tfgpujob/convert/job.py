@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tfgpujob import names
-from tfgpujob.api import Invalid, JobSpec, parse_job
+from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.api.limits import too_large
 from tfgpujob.convert import v1alpha1
 from tfgpujob.convert.notes import Conversion, Effect, Note, Part
@@ -25,7 +25,8 @@ _GROUPS: Final = frozenset({GROUP, "tensorflow.org", "training.kubedl.io", "kube
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUEUE: Final = "kueue.x-k8s.io/"
 _DEFAULT_GPU: Final = "nvidia.com/gpu"
-_NAME_AND_IMAGE: Final = f"let the template of each role have a container {names.CONTAINER} with an image"
+_IMAGE: Final = f"let the template of each role have a container {names.CONTAINER} with an image"
+"""A TFJob has neither spec.image nor spec.trainer."""
 _WITHOUT_SCOPE: Final = "and remove runPolicy.restartScope"
 _KIND_IN_TEXT: Final = re.compile(rf"^[ \t]*+kind:[ \t]*+([\"']?){KIND}\1[ \t]*+$", re.MULTILINE)
 _NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
@@ -68,16 +69,11 @@ def convert(obj: Mapping[str, Any], strategy: Strategy = Strategy.CUSTOM) -> Con
     found = parse_job(job, allow_host=True)
     if not isinstance(found, JobSpec):
         notes += [
-            Note(Effect.REFUSED, _in_the_file(problem.field, places), f"{problem.problem}; {_fix(problem)}")
-            for problem in found
+            Note(Effect.REFUSED, _in_the_file(field, places), f"{problem}; {_IMAGE if 'spec.image' in fix else fix}")
+            for field, problem, fix in ((one.field, one.problem, one.fix) for one in found)
         ]
     refused = any(note.effect is Effect.REFUSED for note in notes)
     return Conversion(str(metadata.get("name", "")), None if refused else job, tuple(notes))
-
-
-def _fix(problem: Invalid) -> str:
-    """Without fields that a TFJob does not have."""
-    return _NAME_AND_IMAGE if "spec.image" in problem.fix else problem.fix
 
 
 def _in_the_file(field: str, places: Mapping[str, str]) -> str:

@@ -86,9 +86,8 @@ class Supervisor:
         self._outcome: Outcome | None = None
         self._ended = 0.0
         self._signals = 0
-        self._outside_since: float | None = None
-        """Since when it was asked to stop and does no steps; None if that is not so."""
-        self._phase = phases.STARTING
+        self._phase, self._outside_since = phases.STARTING, 0.0
+        """Since when it was asked to stop and does no steps; 0 if that is not so."""
         self._drained = False
         self._oom_kills = oom_kills()
         self._began = False
@@ -178,11 +177,11 @@ class Supervisor:
     def _stays_outside(self, now: float) -> bool:
         """True if it was asked to stop, and has done no step since for too long."""
         if not self._signals or self._phase not in _OUTSIDE:
-            self._outside_since = None
-        elif self._outside_since is None:
+            self._outside_since = 0.0
+        elif not self._outside_since:
             self._outside_since = now
             self._warn(f"asked to stop outside of fit(): it ends after a step, or in {OUTSIDE_SECONDS:g} s without one")
-        return self._outside_since is not None and now - self._outside_since > OUTSIDE_SECONDS
+        return 0 < self._outside_since < now - OUTSIDE_SECONDS
 
     def kill(self) -> None:
         """End the process at once."""

@@ -17,18 +17,13 @@ from tfgpujob.names import Role
 PLACE: Final = Heading.IN_A_CLUSTER, 50
 
 _COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_yellow", "bright_green")
-_LINES: Final = 10
 
 
 @click.command()
 @job_name
 @click.option("-f", "--follow", is_flag=True, help="Follow the logs, through restarts, until the job has finished.")
 @click.option(
-    "--tail",
-    type=click.IntRange(min=0),
-    is_flag=False,
-    flag_value=_LINES,
-    help=f"Begin with this number of lines of each replica, or with {_LINES}.",
+    "--tail", type=click.IntRange(0), is_flag=False, flag_value=10, help="Begin with this many lines of each."
 )
 @click.option("--role", type=click.Choice([str(role) for role in Role]), help="Only of this role.")
 @click.option("--index", type=click.IntRange(min=0), help="Only the replica of this index.")

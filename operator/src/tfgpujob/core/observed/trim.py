@@ -131,7 +131,9 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         disruption=_disruption(target),
         running_init=_text(_running_init(spec, inits)),
         lingers=_lingers(status, container),
-        status_message=_sentence(status, target) or _ended_before(status, container),
+        status_message=_text(
+            status.get("message") or (_disruption(target) and target.get("message")) or _ended_before(status, container)
+        ),
         termination=_termination(_fetch(inits), is_init=True) or _termination(container) or _of_another(spec, status),
         waited_in_vain=_waited_in_vain(gate_end, container, metadata),
         ip=status.get("podIP") or "",
@@ -275,21 +277,14 @@ def _of_another(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Terminati
     return min(ends, key=lambda end: (end.container in sidecars, end.finished_at), default=None)
 
 
-def _sentence(status: Mapping[str, Any], target: Mapping[str, Any]) -> str:
-    return _text(status.get("message") or (target.get("message") if _disruption(target) else ""))
-
-
 def _ended_before(status: Mapping[str, Any], container: Mapping[str, Any]) -> str:
     """Another container's failure before `tensorflow` failed, which may depend on it."""
-    end = _termination(container)
-    if end is None or not _fails(end):
+    end, others = _termination(container), map(_termination, status.get("containerStatuses") or ())
+    failed = [other for other in (end, *others) if other is not None and _fails(other) and other.finished_at]
+    first = min(failed, key=lambda one: one.finished_at, default=end)
+    if first is None or end not in failed or first.finished_at == end.finished_at:
         return ""
-    others = (other for c in status.get("containerStatuses") or () if (other := _termination(c)) is not None)
-    first = min((other for other in others if _fails(other)), key=lambda other: other.finished_at, default=end)
-    if first.finished_at >= end.finished_at:
-        return ""
-    why = f" ({first.reason})" if first.reason else ""
-    return f"Its container {first.container} had ended with exit code {first.exit_code}{why}."
+    return f"Its container {first.container} had ended with exit code {first.exit_code} ({first.reason})."
 
 
 def _sidecars(spec: Mapping[str, Any]) -> set[str]:

@@ -21,7 +21,7 @@ from tfgpujob import names
 from tfgpujob.api import RestartPolicy
 from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import ObservedPods, ended_by_cluster, has_failed
-from tfgpujob.core.observed.snapshot import Pod, Termination
+from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.status.builder import moment
 from tfgpujob.core.status.diagnosis import (
     NOT_ADMITTED,
@@ -168,15 +168,11 @@ def failure_of(observed: ObservedPods, replica: ReplicaId, policy: RestartPolicy
 
 
 def _reason(pod: Pod) -> str:
-    """The cause of the deletion is more specific than the container's end, by a signal for instance."""
+    """The cause of the deletion is more specific than the container's end."""
     ended = pod.termination
-    if pod.deleting and (ended is None or (_by_signal(ended) and not message_of(pod))):
-        return pod.status_reason or pod.disruption or "Deleted"
-    return pod.status_reason or pod.disruption or (ended.reason if ended else "")
-
-
-def _by_signal(ended: Termination) -> bool:
-    return ended.reason == "Error" and ended.exit_code >= FIRST_RETRYABLE
+    by_signal = ended is None or (ended.reason == "Error" and ended.exit_code >= FIRST_RETRYABLE)
+    said = "Deleted" if pod.deleting and by_signal and not message_of(pod) else ended.reason if ended else ""
+    return pod.status_reason or pod.disruption or said
 
 
 def _cause(pod: Pod, policy: RestartPolicy) -> Cause:
