@@ -142,6 +142,8 @@ class ApiServer:
             obj = self.mutates(obj)
         admission.validate(row, obj)
         self._admit("create", row, obj)
+        if (body.get("metadata") or {}).get("resourceVersion"):
+            raise ApiError(500, "InternalError", "resourceVersion should not be set on objects to be created")
         holder = self.objects.get((kind, namespace, name))
         if holder is not None:
             raise already_exists(row, name, going="deletionTimestamp" in holder["metadata"])

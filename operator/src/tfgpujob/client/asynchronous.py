@@ -66,13 +66,12 @@ class AsyncClient:
         """
         check(job)
         namespace = job["metadata"].get("namespace") or self.namespace
-        body = {**job, "metadata": {**job["metadata"], "namespace": namespace}}
+        body = _to_create(job, namespace=namespace)
         maps = []
-        for obj in others:
+        for obj in map(_to_create, others):
             path = await self._server.collection(str(obj.get("apiVersion")), str(obj.get("kind")), namespace)
             if obj.get("kind") == "ConfigMap":
-                metadata = {**(obj.get("metadata") or {}), "namespace": namespace}
-                maps.append((path, {**obj, "metadata": metadata}))
+                maps.append((path, _to_create(obj, namespace=namespace)))
             else:
                 await self._server.create_unless_there(path, obj)
         old = await self._found(job["metadata"]["name"], namespace) if replace else None
@@ -371,3 +370,9 @@ class AsyncClient:
 def _whole(item: Object) -> Object:
     """Items of a list carry no kind of their own."""
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, **item}
+
+
+def _to_create(obj: Object, **metadata: str) -> Object:
+    """As `kubectl create` sends what was read from a cluster: without its resourceVersion."""
+    kept = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "resourceVersion"}
+    return {**obj, "metadata": {**kept, **metadata}}
