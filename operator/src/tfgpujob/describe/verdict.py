@@ -299,7 +299,7 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     steps = _steps(_begun(str(last.get("action") or "")))
     # The pods of an earlier attempt are gone, and their logs with them.
     kept = [pod for pod in facts.pods if (pod.role, pod.index) == (last.get("role"), last.get("index"))]
-    # A failed probe or hook, for instance, which only an event tells.
+    # A failed probe or hook, for instance, which only an event reports.
     warned = _last_warning(facts, kept) if last.get("cause") in {Diagnosis.KILLED, Diagnosis.UNKNOWN} else ()
     if kept and last.get("cause") in _LOG_CAUSES:
         steps += (_logs(facts, f"--role {last['role']} --index {last['index']}"),)
