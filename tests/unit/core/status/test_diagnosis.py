@@ -484,6 +484,19 @@ def test_who_waits_hears_what_to_do(reason: str, words: str) -> None:
     assert words in world.message("Running")
 
 
+def test_a_container_that_can_not_start_beside_one_that_is_ready_is_named() -> None:
+    world = World.running(make.job("OneDevice"))
+    pulls = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+    pod = world.pod("train-worker-0")
+    others = [*pod["status"]["containerStatuses"], {"name": "sync", "state": pulls}]
+    pod["status"] = {**pod["status"], "containerStatuses": others}
+    world.settle()
+    world.advance(minutes=1)
+    assert world.condition("Running") == "True/AllReady"
+    said = "The one required replica is ready. train-worker-0: ErrImagePull: container sync: no such image. Check"
+    assert world.message("Running").startswith(said)
+
+
 @pytest.mark.parametrize(
     "said",
     [

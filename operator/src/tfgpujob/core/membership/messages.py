@@ -28,7 +28,8 @@ def why_running(observed: ObservedPods) -> tuple[Reason, str]:
         return Reason.SHRUNK, _without(observed)
     if members.limit is not None:
         return Reason.SHRUNK, _shrunk(observed, members.limit)
-    return Reason.ALL_READY, _all_ready(len(members.required))
+    # A container beside `tensorflow` that can't start holds nobody up, but its pod may stay for ever.
+    return Reason.ALL_READY, f"{_all_ready(len(members.required))} {_blocked(observed, members.required)}".rstrip()
 
 
 def _all_ready(required: int) -> str:
