@@ -27,7 +27,7 @@ def job(name: str = "train", version: int = 1, uid: str = "job-uid", **metadata:
 
 def pod(
     name: str = "train-worker-0",
-    version: int = 1,
+    version: int | None = 1,
     uid: str = "pod-uid",
     *,
     job_name: str | None = "train",
@@ -53,7 +53,7 @@ def pod(
             "namespace": "ns",
             "name": name,
             "uid": uid,
-            "resourceVersion": str(version),
+            **({} if version is None else {"resourceVersion": str(version)}),
             "labels": labels,
             "ownerReferences": owners if owner else [],
             **metadata,

@@ -33,7 +33,7 @@ STATUS: Object = {"phase": "Starting", "attempt": 1}
 
 
 def create_pod(name: str) -> Create:
-    return Create(Kind.POD, pod(name, uid=f"uid-of-{name}"))
+    return Create(Kind.POD, pod(name, version=None, uid=f"uid-of-{name}"))
 
 
 @dataclass

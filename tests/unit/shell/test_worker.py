@@ -122,7 +122,7 @@ def test_a_refused_first_create_holds_the_rest_back_and_is_concluded(code: int, 
 
 def test_a_pod_that_came_back_without_a_field_is_deleted_and_counts_as_refused() -> None:
     """Servers before 1.27 drop what they don't know: the pod is not the one that was asked for."""
-    right = pod("train-worker-0")
+    right = pod("train-worker-0", version=None)
     misspelt = {**right, "spec": {**right["spec"], "nodeSelecter": {"gpu": "a100"}}}
     brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, misspelt),)), StatusUpdate(status=STATUS))
     rig = Rig(brain, job())
@@ -135,7 +135,7 @@ def test_a_pod_that_came_back_without_a_field_is_deleted_and_counts_as_refused()
 
 
 def test_on_a_server_that_validates_fields_a_webhook_may_take_one_out() -> None:
-    plain = pod("train-worker-0")
+    plain = pod("train-worker-0", version=None)
     sent = {**plain, "spec": {**plain["spec"], "runtimeClassName": "nvidia"}}
     brain = Brain(Outcome(intent=INTENT, creates=(Create(Kind.POD, sent),)), StatusUpdate(status=STATUS))
     rig = Rig(brain, job())

@@ -103,8 +103,9 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
     target = conditions.get("DisruptionTarget", _EMPTY)
     inits = _by_name(status.get("initContainerStatuses"))
     container = _by_name(status.get("containerStatuses")).get(names.CONTAINER, _EMPTY)
-    if status.get("phase") == "Failed":
+    if failed := status.get("phase") == "Failed":
         container = _ended(container)
+    taken = _disruption(target)
     gate = inits.get(names.GATE_CONTAINER, _EMPTY).get("state") or _EMPTY
     gate_end = gate.get("terminated") or _EMPTY
     waiting_reason, waiting_message = _waiting(status, conditions)
@@ -128,11 +129,11 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         status_reason=_text(status.get("reason")),
         waiting_reason=_text(waiting_reason),
         waiting_message=_text(waiting_message),
-        disruption=_disruption(target),
+        disruption=taken,
         running_init=_text(_running_init(spec, inits)),
         lingers=_lingers(status, container),
         status_message=_text(
-            status.get("message") or (_disruption(target) and target.get("message")) or _ended_before(status, container)
+            status.get("message") or (taken and target.get("message")) or (failed and _earlier(status))
         ),
         termination=_termination(_fetch(inits), is_init=True) or _termination(container) or _of_another(spec, status),
         waited_in_vain=_waited_in_vain(gate_end, container, metadata),
@@ -277,12 +278,12 @@ def _of_another(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Terminati
     return min(ends, key=lambda end: (end.container in sidecars, end.finished_at), default=None)
 
 
-def _ended_before(status: Mapping[str, Any], container: Mapping[str, Any]) -> str:
-    """Another container's failure before `tensorflow` failed, which may depend on it."""
-    end, others = _termination(container), map(_termination, status.get("containerStatuses") or ())
-    failed = [other for other in (end, *others) if other is not None and _fails(other) and other.finished_at]
-    first = min(failed, key=lambda one: one.finished_at, default=end)
-    if first is None or end not in failed or first.finished_at == end.finished_at:
+def _earlier(status: Mapping[str, Any]) -> str:
+    """The container that failed before `tensorflow` did, which may depend on it."""
+    ends = [end for c in status.get("containerStatuses") or () if (end := _termination(c)) is not None and _fails(end)]
+    ours = next((end.finished_at for end in ends if end.container == names.CONTAINER), "")
+    first = min(ends, key=lambda end: end.finished_at, default=None)
+    if first is None or not "" < first.finished_at < ours:
         return ""
     return f"Its container {first.container} had ended with exit code {first.exit_code} ({first.reason})."
 
