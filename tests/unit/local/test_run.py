@@ -16,7 +16,7 @@ from tests.machine import PATIENCE
 from tests.unit.local.job import Tool, until, write_job
 
 from tfgpujob.exits import Exit
-from tfgpujob.local.session import failure_of, of_weights, what_was_said
+from tfgpujob.local.session import failure_of, new_job, of_weights, what_was_said
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +28,17 @@ def tool(tmp_path: Path) -> Iterator[Tool]:
     for process in made.started:
         process.kill()
         process.communicate()
+
+
+def test_a_job_read_from_a_cluster_starts_like_any_other() -> None:
+    written = {"kind": "TFGPUJob", "metadata": {"name": "a"}, "spec": {}}
+    left = {"resourceVersion": "7", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    read = {**written, "metadata": {"name": "a", **left}, "status": {"phase": "Succeeded"}}
+    new, plain = (new_job(job, None) for job in (read, written))
+    assert {**new, "metadata": {**new["metadata"], "uid": ""}} == {
+        **plain,
+        "metadata": {**plain["metadata"], "uid": ""},
+    }
 
 
 def test_two_workers_find_each_other_at_ports_of_this_machine(tool: Tool) -> None:

@@ -60,6 +60,9 @@ _ABSENT: Final = re.compile(r"No such file or directory: '([^']+)'")
 def new_job(job: Object, before: Object | None) -> Object:
     """The job as an API server would return it: a new one, or the next generation of one that has not finished."""
     metadata = {**job["metadata"], "uid": str(uuid.uuid4()), "generation": 1, "resourceVersion": _FIRST_REVISION}
+    # A file that was read from a cluster has these too, and no server takes them.
+    job = {key: value for key, value in job.items() if key != "status"}
+    metadata.pop("deletionTimestamp", None)
     if before is None or is_true(before, Condition.FINISHED):
         return {**job, "metadata": metadata}
     kept = before["metadata"]
