@@ -35,6 +35,7 @@ def test_the_job_among_other_objects() -> None:
         ("a: b\n  c: d", "is no YAML: line 2: mapping values are not allowed here; correct the indentation"),
         ("a:\n\tb: c", "line 2: (.*); indent with spaces"),
         ("\na: %b", "line 2: (.*); put quotes around the value"),
+        ("a: b\tc", "line 1: (.*); correct the indentation, or put quotes around a value that has a tab"),
         ("\na: b\x07", "line 2: character 0x7 is not allowed; correct it"),
         ('{"a": 1}\n{"b": 2}', "line 2: (.*); write a line with --- between two objects"),
         ("text", "each document, or item of a List, must be a Kubernetes object"),

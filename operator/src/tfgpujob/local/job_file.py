@@ -26,6 +26,7 @@ _FIXES: Final = {
     "'\\t'": "indent with spaces",
     "cannot start any token": "put quotes around the value",
     "mapping values are not allowed": "correct the indentation, or put quotes around a value that has a colon",
+    "'<scalar>'": "correct the indentation, or put quotes around a value that has a tab",
     "<document start>": "write a line with --- between two objects",
     "constructor for the tag": "remove the tag",
 }
