@@ -28,7 +28,7 @@ def why_running(observed: ObservedPods) -> tuple[Reason, str]:
         return Reason.SHRUNK, _without(observed)
     if members.limit is not None:
         return Reason.SHRUNK, _shrunk(observed, members.limit)
-    # A container beside `tensorflow` that can't start holds nobody up, but its pod may stay for ever.
+    # A container beside `tensorflow` that can't start delays no training, but its pod may stay for ever.
     return Reason.ALL_READY, f"{_all_ready(len(members.required))} {_blocked(observed, members.required)}".rstrip()
 
 
