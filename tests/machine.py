@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,13 @@ QUIET_SECONDS = 0.25
 """What a process that does WORK takes on a quiet core of 2024."""
 _found: list[float] = []
 """All that slowness() has measured in this process."""
+
+
+def free_port() -> int:
+    """A port that no process listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def slowness() -> float:

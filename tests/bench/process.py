@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+
+from tests.machine import free_port
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -31,7 +32,7 @@ class OperatorProcess:
         name: str,
         source: str | None = None,
     ) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.log = log
         environment = {
             **{key: value for key, value in os.environ.items() if "proxy" not in key.lower()},
@@ -99,10 +100,3 @@ def samples(text: str) -> dict[str, float]:
     """Samples in Prometheus' text format, by name with labels."""
     parts = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: float(value) for name, _, value in parts}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -17,7 +16,7 @@ from typing import Any
 
 import yaml
 from localcluster import apt, build
-from tests.machine import Deadline
+from tests.machine import Deadline, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN = "admin-token"
@@ -51,13 +50,6 @@ class LoneServer:
         return path
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("ab") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
@@ -73,7 +65,7 @@ def lone_apiserver(folder: Path, users: Mapping[str, str]) -> Iterator[LoneServe
     if shutil.which("etcd") is None:
         apt.install(["etcd-server"], folder / "apt.log")
     programs = build.ensure_built() / "bin"
-    etcd, peer, port = _free_port(), _free_port(), _free_port()
+    etcd, peer, port = free_port(), free_port(), free_port()
     rows = [f"{ADMIN},admin,admin,system:masters", *(f"{token},{name},{name}" for token, name in users.items())]
     (folder / "tokens.csv").write_text("\n".join(rows))
     key = str(folder / "sa.key")

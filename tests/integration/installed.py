@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from tests.integration import features
 from tests.integration.eventually import WAIT_SECONDS, eventually
 from tests.integration.kube import Kube, Object
 from tests.integration.target import Target
-from tests.machine import PATIENCE
+from tests.machine import PATIENCE, free_port
 
 NAME = RELEASE
 """The chart's full name of this release: its Deployment, ServiceAccount and Lease."""
@@ -156,7 +155,7 @@ class Installation:
             **features.environment(self.isolated),
             # The same for all: as a restarted container, it takes up the Lease of the one before at once.
             "POD_NAME": PROCESS,
-            "HEALTH_PORT": str(_free_port()),
+            "HEALTH_PORT": str(free_port()),
             "LOG_FORMAT": "text",
         }
         log: IO[bytes] = (self.folder / f"operator-{number}.log").open("wb")
@@ -213,10 +212,3 @@ def _is_ready(pod: Object) -> bool:
 
 def _runs(pod: Object) -> bool:
     return any("running" in status["state"] for status in pod["status"].get("containerStatuses") or ())
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

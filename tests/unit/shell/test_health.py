@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 import urllib.error
 import urllib.request
 
 import pytest
-from tests.machine import PATIENCE
+from tests.machine import PATIENCE, free_port
 
 from tfgpujob.shell import health
 from tfgpujob.shell.metrics import Metrics
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def ask(port: int, path: str = "healthz") -> tuple[int, str]:

@@ -15,11 +15,10 @@ import aiohttp
 import pytest
 import yaml
 from localcluster import apt
-from tests.machine import PATIENCE
+from tests.machine import PATIENCE, free_port
 from tests.unit.chart.choices import ALL_MONITORING
 from tests.unit.chart.rendered import of, render
 from tests.unit.shell.job_series import NOW, store_with_a_job
-from tests.unit.shell.test_surface import free_port
 from tests.unit.ui.hostile import HOSTILE
 
 from tfgpujob.core.observed.snapshot import Kind

@@ -2,23 +2,16 @@
 
 import json
 import logging
-import socket
 import ssl
 
 import aiohttp
+from tests.machine import free_port
 
 from tfgpujob.kube.interface import Credentials
 from tfgpujob.shell import log_format
 from tfgpujob.shell.health import serving
 from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.watch import Watch, _settings
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def test_health_readiness_and_metrics_are_served() -> None:
