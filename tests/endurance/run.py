@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.endurance.ageing import Ageing, compare
 from tests.endurance.bounds import TOO_SHORT, Bound, Judgement, PerStep, WarmUp, steps_per_second, tenths
 from tests.endurance.job import STOPPED, Job, running
 from tests.endurance.sampling import Key, Point, Recorder
@@ -60,26 +59,16 @@ def run(
     steps: int | None = None,
     seconds: float | None = None,
     log_every: int = 1,
-    by_turns: bool = False,
 ) -> Found:
-    """Run it for a number of steps or a time, and judge it.
-
-    With `by_turns` its speed is judged by turns with a new run of the same, and no more by its own first steps.
-    """
-    ageing = None
-    with running(scenario, directory, python=python, steps=None if by_turns else steps, log_every=log_every) as job:
+    """Run it for a number of steps or a time, and judge it."""
+    with running(scenario, directory, python=python, steps=steps, log_every=log_every) as job:
         recorder = Recorder(job.probes(), job.steps)
-        until = steps if by_turns else None
-        problems = [*_watch(job, recorder, pace, seconds, until=until, say=say, stopped=stopped)]
-        if by_turns and not problems and not _over(job):
-            say(f"{scenario.name}: by turns with a new one")
-            with running(scenario, directory / "young", python=python, log_every=log_every) as young:
-                ageing = compare(job, young, stopped, say)
+        problems = [*_watch(job, recorder, pace, seconds, say=say, stopped=stopped)]
         if not problems:
             problems = [*_ends(job, told=not _over(job))]
         if problems and (explained := job.explain()):
             say(f"{scenario.name}: {explained}")
-    found = judge(scenario, recorder.series, length, log_every=log_every, ageing=ageing)
+    found = judge(scenario, recorder.series, length, log_every=log_every)
     found.problems[:0] = problems
     return found
 
@@ -90,13 +79,10 @@ def _watch(
     pace: Pace,
     seconds: float | None,
     *,
-    until: int | None,
     say: Say,
     stopped: threading.Event,
 ) -> Iterator[str]:
-    """Sample until the scenario ends, its time is over or its steps are done; returns why it could not continue, if
-    so.
-    """
+    """Sample until the scenario ends or its time is over; returns why it could not continue, if so."""
     said = moved = began = time.monotonic()
     steps, due = 0, 1
     while not _over(job):
@@ -111,7 +97,7 @@ def _watch(
         if steps >= due:
             recorder.sample()
             due = steps + pace.steps
-        if (steps and seconds is not None and now - began >= seconds) or (until and steps >= until):
+        if steps and seconds is not None and now - began >= seconds:
             return
         if now - said >= _SAY_SECONDS:
             say(f"{job.scenario.name}: {counted(steps)}{_now(recorder)}")
@@ -157,7 +143,6 @@ def judge(
     length: Length,
     *,
     log_every: int = 1,
-    ageing: Ageing | None = None,
 ) -> Found:
     """Every series against its bound; each process must have been seen for as long as the whole."""
     found = Found(series=series)
@@ -178,11 +163,7 @@ def judge(
         return found
     found.figures = _figures(scenario, series, judged, length)
     speed, others = found.figures["speed_ratio"], found.figures["others_share"]
-    if ageing is not None:
-        found.figures["speed_beside_new"] = [round(one, 3) for one in (ageing.median, *ageing.quartiles)]
-        if ageing.median < SPEED:
-            found.problems.append(f"does {ageing.median:.3f} of the steps of a new run beside it, not {SPEED}")
-    elif others <= QUIET:
+    if others <= QUIET:
         found.problems += of_speed
         if length.cpu_ratio is not None and speed is not None and speed < SPEED:
             found.problems.append(f"steps per second of the last tenth are {speed:.3f} of the first's, not {SPEED}")

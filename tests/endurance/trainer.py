@@ -92,7 +92,6 @@ def _one(scenario: Scenario, stage: Stage, python: str, *, steps: int | None, se
             steps=steps,
             seconds=seconds,
             log_every=LOG_EVERY,
-            by_turns=steps is not None,
         )
     except Exception as error:  # the other scenarios continue
         stage.say(traceback.format_exc())
