@@ -117,11 +117,6 @@ class Load:
                 made = True
             await asyncio.sleep(POLL_SECONDS)
 
-    async def namespace_uid(self) -> str:
-        """Empty when it is not there, or is being deleted."""
-        metadata = (await self._ask("GET", f"/api/v1/namespaces/{self.namespace}", fine={404})).get("metadata") or {}
-        return "" if metadata.get("deletionTimestamp") else metadata.get("uid", "")
-
     async def why(self) -> str:
         """What the first job that isn't well says of itself; empty when none does."""
         told = (said_of(job) for job in await self.listed(Kind.JOB))
@@ -140,7 +135,7 @@ class Load:
             return {}
 
     async def _write_status(self, pod: Object, status: Mapping[str, Any]) -> None:
-        """Not of a newer pod of that name. One that has gone needs none: the counter of pods has seen it go."""
+        """Not of a newer pod of that name. One that has gone needs none."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
         change = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         await self._ask("PATCH", path, body=change, content_type=MERGE_PATCH, fine={404, 409})

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from tests.bench.disturbance import DisturbedError, Pulse, Surroundings
+from tests.bench.disturbance import DisturbedError
 from tests.bench.figures import BASE, DIRECT, OPERATOR, PODS, WIDE, Cost, Figures, Size, Throughput, Turn
 from tests.bench.leader import RECONCILES, Leader
 from tests.bench.load import CLEAR_SECONDS, Load, patiently
@@ -15,7 +15,7 @@ from tests.bench.objects import kube_job, objects_of, running, succeeded, tfgpu_
 from tests.bench.rounds import GivenUpError, Rounds
 from tests.bench.stage import Stage
 
-from tfgpujob.core.observed.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import ApiError
 
@@ -46,21 +46,19 @@ class Bench:
         self._number = 0
         self._crowd = ""
         """The phase of the many jobs; empty when they are not there."""
-        self._pulse = Pulse(cluster)
         self._leader = Leader(lambda: stage.operator(loads[OPERATOR].namespace), stage.identity, self._holder)
         self._leaders = {OPERATOR: self._leader}
         if BASE in loads:
             self._leaders[BASE] = Leader(lambda: stage.base(loads[BASE].namespace), stage.base_name, self._base_holder)
-        self.rounds = Rounds(figures.diary, self._look, self._mend, say)
+        self.rounds = Rounds(figures.diary, self._mend, say)
 
     async def run(self) -> None:
         """Fills the figures; those that can't be had stay away, and the diary says why."""
         try:
-            async with self._pulse.running():
-                await self._mend()
-                await self._throughput()
-                await self._latency()
-                await self._among_many()
+            await self._mend()
+            await self._throughput()
+            await self._latency()
+            await self._among_many()
         except GivenUpError as error:
             self._figures.diary.disturbed.append(f"given up: {error}")
             self._say(f"given up: {error}")
@@ -243,19 +241,6 @@ class Bench:
         first = number // 2 % len(everybody)
         return (everybody[first:] + everybody[:first])[:: -1 if number % 2 else 1]
 
-    async def _look(self) -> Surroundings:
-        await self._pulse.beat()
-        pods, lease = [load.pods for load in self._loads.values()], await self._lease()
-        return Surroundings(
-            operator=self._leader.pid(),
-            leader=f"{lease.get('holderIdentity') or 'nobody'} since {lease.get('acquireTime')}",
-            not_ready=await self._not_ready(),
-            namespaces={load.namespace: await load.namespace_uid() for load in self._loads.values()},
-            deleted=tuple(tuple(one.deleted) for one in pods),
-            cuts=tuple(tuple(one.cuts) for one in pods),
-            stalls=tuple(self._pulse.stalls),
-        )
-
     async def _holder(self) -> str:
         """Holder of the Lease; empty when there is none."""
         return str((await self._lease()).get("holderIdentity") or "")
@@ -272,16 +257,6 @@ class Bench:
             if error.code != 404:
                 raise
             return {}
-
-    async def _not_ready(self) -> frozenset[str]:
-        """Nodes, as far as we may see them."""
-        try:
-            nodes = (await patiently(lambda: self._cluster.list(Kind.NODE, None))).items
-        except ApiError as error:
-            if error.code != 403:
-                raise
-            return frozenset()
-        return frozenset(node["metadata"]["name"] for node in nodes if not _is_ready(node))
 
     async def _mend(self) -> None:
         """The namespaces are there and empty, and the operator leads. Raises GivenUpError."""
@@ -302,8 +277,3 @@ class Bench:
                     raise GivenUpError(str(error) or f"not cleared after {CLEAR_SECONDS:g} s") from error
             else:
                 return
-
-
-def _is_ready(node: Object) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

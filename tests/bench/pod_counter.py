@@ -1,4 +1,4 @@
-"""Counts the pods that are created and deleted in a namespace, whatever happens to the watch."""
+"""Counts the pods that are created in a namespace, whatever happens to the watch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 from tfgpujob.core.observed.snapshot import Kind, Object
 from tfgpujob.kube.cluster import KubeCluster
-from tfgpujob.kube.errors import ApiError
 from tfgpujob.kube.interface import WatchEvent
 from tfgpujob.kube.list_watch import Listed, list_watch, pages
 
@@ -25,14 +24,10 @@ class PodCounter:
         self._namespace = namespace
         self.created = 0
         """Since `running`. A pod that came and went while the watch was away, and 410 followed, is in neither."""
-        self.deleted: list[str] = []
-        """Names of those that went, but not while we cleared the namespace."""
         self.requests = 0
         """Watch requests so far: while one ends and the next begins, pods are seen later than they are there."""
-        self.cuts: list[str] = []
-        """Why a watch ended, other than by its time limit."""
-        self._clearing = False
-        self._there: dict[str, str] = {}
+        self._there: set[str] = set()
+        """Uids."""
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
@@ -59,32 +54,28 @@ class PodCounter:
     @asynccontextmanager
     async def clearing(self) -> AsyncIterator[None]:
         """Deletes the pods inside; at the end it is waited until the watch knows that. Raises TimeoutError."""
-        self._clearing = True
-        try:
-            yield
-            async with asyncio.timeout(WATCH_SECONDS), self._changed:
-                await self._changed.wait_for(lambda: not self._there)
-        finally:
-            self._clearing = False
+        yield
+        async with asyncio.timeout(WATCH_SECONDS), self._changed:
+            await self._changed.wait_for(lambda: not self._there)
 
     async def _run(self, version: str) -> None:
         events = list_watch(
-            self._list_again, self._watch, version=version, between_streams=RETRY_SECONDS, backoff=self._note_cut
+            self._list_again,
+            self._watch,
+            version=version,
+            between_streams=RETRY_SECONDS,
+            backoff=lambda _: RETRY_SECONDS,
         )
         async for event in events:
             if event.type == "ADDED":
                 self._add([event.object])
             elif event.type == "DELETED":
-                self._remove([event.object["metadata"]["uid"]])
+                self._there.discard(event.object["metadata"]["uid"])
             await self._tell()
 
     def _watch(self, version: str) -> AsyncIterator[WatchEvent]:
         self.requests += 1
         return self._cluster.watch(Kind.POD, self._namespace, selector="", resource_version=version)
-
-    def _note_cut(self, error: ApiError) -> float:
-        self.cuts.append(f"the watch of pods was cut: {error}")
-        return RETRY_SECONDS
 
     async def _list_again(self) -> Listed:
         version = await self._list()
@@ -99,7 +90,7 @@ class PodCounter:
             found += page.items
             version = page.resource_version
         self._add(found)
-        self._remove(self._there.keys() - {pod["metadata"]["uid"] for pod in found})
+        self._there &= {pod["metadata"]["uid"] for pod in found}
         return version
 
     async def _tell(self) -> None:
@@ -108,11 +99,6 @@ class PodCounter:
 
     def _add(self, pods: Iterable[Object]) -> None:
         for pod in pods:
-            uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+            uid = pod["metadata"]["uid"]
             self.created += uid not in self._there
-            self._there[uid] = name
-
-    def _remove(self, uids: Iterable[str]) -> None:
-        gone = [name for uid in uids if (name := self._there.pop(uid, None))]
-        if not self._clearing:
-            self.deleted += gone
+            self._there.add(uid)
