@@ -182,14 +182,13 @@ strangers: venv ## the operator started among 1,000 poisoned objects of 50 kinds
 	@$(PY) -m tests.harness.strangers
 
 KILLS ?= 100
-TURNS ?= 0
 HANGS ?= 20
 LEFT ?= 10
 SERVERS ?= 20
 PODS ?= 8
 .PHONY: recovery
-recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes (KILLS=100 LEFT=10 HANGS=20 TURNS=0 SERVERS=20 PODS=8)
-	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --left $(LEFT) --hangs $(HANGS) --turns $(TURNS) --servers $(SERVERS) --pods $(PODS)
+recovery: venv-trainer ## kill -9 at random moments: how long until the next step, in place and by fresh processes (KILLS=100 LEFT=10 HANGS=20 SERVERS=20 PODS=8)
+	@$(TRAINER_PY) -m tests.recovery --kills $(KILLS) --left $(LEFT) --hangs $(HANGS) --servers $(SERVERS) --pods $(PODS)
 
 .PHONY: resizing
 resizing: venv ## on the cluster of make test-cluster: how long training stands still when workers come and go

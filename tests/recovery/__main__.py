@@ -9,9 +9,8 @@ in storage.
 (docs/adr/0052-left-behind.md), which must be deleted then. `taken` counts the copies that were newer than storage.
 `hangs` has the same for SIGSTOP, which only the watchdog detects: the next step at most 5 s after its time is over.
 `parameter_server` has a job of its own, of which each role is killed in turn (servers.py). `pods` has gangs that lose
-whole pods, which are replaced alone (pods.py). `turns` has the cost of copies and ledger for an undisturbed run
-(turns.py). `minutes` has the useful share of two workers' time with a kill each minute, by the pod's ledger, which must
-add up to that time.
+whole pods, which are replaced alone (pods.py). `minutes` has the useful share of two workers' time with a kill each
+minute, by the pod's ledger, which must add up to that time.
 
 Each part's figures go to standard error at its end, in one line of JSON; a part that fails prints those that it has,
 and the last lines of its processes' logs. The others continue (parts.py).
@@ -83,7 +82,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--beside", type=int, default=10, help="of each job, by fresh processes")
     parser.add_argument("--left", type=int, default=0, help="kills of each job that gives up then, and leaves its copy")
     parser.add_argument("--hangs", type=int, default=0, help="of each job, in place: SIGSTOP, which the watchdog finds")
-    parser.add_argument("--turns", type=int, default=0, help="of windows with and without copies and ledger, each job")
     parser.add_argument("--only", nargs="+", choices=(*SHAPES, PREDICT), help="these of the jobs; all by default")
     parser.add_argument("--servers", type=int, default=0, help="kills of each role of parameter servers, in place")
     parser.add_argument("--pods", type=int, default=0, help="lost pods of each of four gangs, replaced alone")
@@ -99,8 +97,8 @@ def _parts(options: argparse.Namespace) -> dict[str, Part]:
     """Those that are asked for."""
     wanted, parts = options.only or (*SHAPES, PREDICT), dict[str, Part]()
     mishaps = {"kills": options.kills, "hangs": options.hangs, "seed": options.seed}
-    others = {"beside": options.beside, "left": options.left, "in_turns": options.turns}
-    if options.kills or options.left or options.hangs or options.turns:
+    others = {"beside": options.beside, "left": options.left}
+    if options.kills or options.left or options.hangs:
         parts |= {
             name: partial(training.measure, shape, **mishaps, **others)
             for name, shape in SHAPES.items()

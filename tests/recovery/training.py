@@ -15,7 +15,6 @@ from statistics import median, quantiles
 from typing import Any
 
 from tests.machine import scaled
-from tests.recovery import turns
 from tests.recovery.held import Held
 from tests.recovery.parts import Figures, launching
 from tests.trainer.harness import Launcher, Task, ask, free_ports, training_process, until
@@ -228,20 +227,11 @@ def _wait_for_the_next_step(job: Job) -> None:
     until(back, every=_POLL_SECONDS)
 
 
-def measure(
-    shape: Shape, figures: Figures, *, kills: int, beside: int, left: int, hangs: int, in_turns: int, seed: int
-) -> None:
+def measure(shape: Shape, figures: Figures, *, kills: int, beside: int, left: int, hangs: int, seed: int) -> None:
     """The figures of a job of this shape."""
     steps = max(kills, beside if kills else 0, left, hangs) * (_STEPS_BETWEEN[1] + 200)
     with launching() as launch:
         output = launch.directory
-        if in_turns:
-            figures["turns"] = turns.measure(
-                launch, output / "turns", workers=shape.workers, strategy=shape.strategy, turns=in_turns
-            )
-            figures.show()
-        if not kills and not left and not hangs:
-            return
 
         def job(name: str, *, in_place: bool, **more: int) -> Job:
             return Job(launch, output / name, shape, steps=steps, in_place=in_place, **more)
