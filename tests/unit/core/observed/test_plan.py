@@ -26,11 +26,6 @@ def test_roles_come_in_one_order_and_only_if_they_have_pods() -> None:
     assert Role.EVALUATOR not in make.plan(make.job(worker=2, evaluator=0)).counts
 
 
-def test_evaluators_are_never_required() -> None:
-    members = make.plan(make.job(worker=2, evaluator=1)).members
-    assert set(members.pods) - set(members.required) == {(Role.EVALUATOR, 0)}
-
-
 def test_a_chief_is_added_to_a_parameter_server_job() -> None:
     assert make.plan(make.job("ParameterServer", worker=1, ps=1)).counts[Role.CHIEF] == 1
 

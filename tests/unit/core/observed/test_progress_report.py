@@ -24,13 +24,6 @@ def test_all_of_it() -> None:
     assert found.last_checkpoint.directory == "/output/c"
 
 
-def test_what_is_not_known_yet() -> None:
-    unknown = {**dict.fromkeys(TOLD), "phase": "starting", "waitsForPeers": False, "idleSeconds": 0}
-    found = parse(json.dumps(unknown).encode())
-    assert found is not None
-    assert found.step is None
-
-
 @pytest.mark.parametrize(
     "changes",
     [

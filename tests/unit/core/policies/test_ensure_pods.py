@@ -88,16 +88,6 @@ def test_nothing_is_created_before_its_time() -> None:
     assert outcome.requeue_at == not_before(StatusBuilder(snapshot.job, world.now))
 
 
-def test_fewer_replicas_wait_for_the_surplus_pods_to_go() -> None:
-    world = World.running(make.job(worker=3))
-    world.suspend()
-    assert world.pods == []
-    world.edit(lambda spec: spec["replicaSpecs"]["worker"].update(replicas=1))
-    world.suspend(False)
-    assert world.pods == ["train-worker-0"]
-    assert world.status["ready"] == "0/1"
-
-
 def test_a_service_that_is_refused_is_a_refusal_like_any_other() -> None:
     world = World(make.job(worker=2))
     world.refuse = lambda create: (403, "exceeded quota: services") if create.kind is Kind.SERVICE else None

@@ -195,10 +195,3 @@ def test_managed_by_that_is_changed_while_the_job_has_pods_is_refused_and_its_po
     world.edit(lambda spec: spec.update(runPolicy={}))
     assert world.condition("Accepted") == "True/Valid"
     assert world.pods == ["train-worker-0", "train-worker-1"]
-
-
-def test_a_job_of_another_controller_is_never_touched() -> None:
-    job = make.job()
-    job["spec"]["runPolicy"] = {"managedBy": "example.com/other"}
-    world = World.begun(job)
-    assert (world.writes, world.pods) == ([], [])

@@ -125,10 +125,3 @@ BASE: dict[str, Any] = {
 def test_what_is_worth_a_write_of_its_own(change: dict[str, Any], worth: bool) -> None:
     assert differs(BASE, BASE | change) is bool(change)
     assert needs_write_now(BASE, BASE | change) is worth
-
-
-@given(st.sampled_from(["phase", "ready", "attempt"]), st.text(max_size=3))
-def test_only_what_differs_is_worth_a_write(field: str, value: str) -> None:
-    other = BASE | {field: value}
-    assert not needs_write_now(other, deepcopy(other))
-    assert differs(BASE, other) or not needs_write_now(BASE, other)

@@ -161,12 +161,6 @@ def test_of_a_job_that_gets_on_only_the_reporter_is_asked() -> None:
     assert asked(world) == ["train-chief-0"]
 
 
-def test_all_are_asked_when_the_reporter_stands_still() -> None:
-    world = running(3)
-    world.tells("train-worker-0", idleSeconds=5)
-    assert asked(world) == ["train-worker-0", "train-worker-1", "train-worker-2"]
-
-
 def test_all_are_asked_when_one_holds_up_the_others() -> None:
     world = running(3)
     world.tells("train-worker-0", workerSeconds={"worker-0": 0.1, "worker-1": 0.1, "worker-2": 0.9})
