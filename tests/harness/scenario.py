@@ -60,6 +60,11 @@ class Scenario:
     """It has no crash points: how it ends rightly depends on what an operator sees in time."""
 
 
+def story(name: str, *script: Step, **more: Any) -> Scenario:
+    """The scenario of these steps, with other fields by name."""
+    return Scenario(name=name, script=script, **more)
+
+
 # Jobs
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.harness.resources import Object
 from tests.harness.scenario import (
-    Scenario,
     Step,
     after,
     at_once,
@@ -19,6 +18,7 @@ from tests.harness.scenario import (
     refuse,
     refuse_no_more,
     shows,
+    story,
 )
 from tests.harness.scenarios.common import FOREVER, SECOND_TIME, once_it_runs, submit
 
@@ -49,37 +49,30 @@ def _full(verb: str, kind: str, obj: Mapping[str, Any]) -> ApiError | None:
 
 
 CLAIMS = (
-    Scenario(
-        name="claims",
-        script=(submit(_with_claims("train", "MultiWorkerMirrored", 2)), *once_it_runs(evict("train-worker-1"))),
+    story(
+        "claims",
+        submit(_with_claims("train", "MultiWorkerMirrored", 2)),
+        *once_it_runs(evict("train-worker-1")),
         ends=SECOND_TIME,
     ),
-    Scenario(
-        name="claims-that-go-with-the-job",
-        script=(
-            submit(
-                _with_claims("train", "OneDevice", 1, persistentVolumeClaimRetentionPolicy={"whenDeleted": "Delete"})
-            ),
-            *once_it_runs(delete("TFGPUJob", "train")),
-        ),
+    story(
+        "claims-that-go-with-the-job",
+        submit(_with_claims("train", "OneDevice", 1, persistentVolumeClaimRetentionPolicy={"whenDeleted": "Delete"})),
+        *once_it_runs(delete("TFGPUJob", "train")),
         ends=FOREVER,
         phases={},
     ),
-    Scenario(
-        name="device-claim",
-        script=(
-            submit(job("train", worker=2, spec={"gpu": {"claim": {"deviceClassName": "gpu.example.com"}}})),
-            *once_it_runs(evict("train-worker-1")),
-        ),
+    story(
+        "device-claim",
+        submit(job("train", worker=2, spec={"gpu": {"claim": {"deviceClassName": "gpu.example.com"}}})),
+        *once_it_runs(evict("train-worker-1")),
         ends=SECOND_TIME,
     ),
-    Scenario(
-        name="claim-refused",
-        script=(
-            Step(at_once, refuse(_full)),
-            submit(_with_claims("train", "MultiWorkerMirrored", 2)),
-            Step(shows("train", "Created", "False", "QuotaExceeded"), nothing),
-            Step(after(5), refuse_no_more),
-        ),
+    story(
+        "claim-refused",
+        Step(at_once, refuse(_full)),
+        submit(_with_claims("train", "MultiWorkerMirrored", 2)),
+        Step(shows("train", "Created", "False", "QuotaExceeded"), nothing),
+        Step(after(5), refuse_no_more),
     ),
 )

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.harness.scenario import (
-    Scenario,
     Step,
     after,
     at_once,
@@ -17,6 +16,7 @@ from tests.harness.scenario import (
     refuse,
     refuse_no_more,
     shows,
+    story,
     suspend,
 )
 from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, once_it_runs, submit
@@ -32,38 +32,29 @@ def _denied(verb: str, kind: str, obj: Mapping[str, Any]) -> ApiError | None:
 
 
 GANGS = (
-    Scenario(
-        name="gang",
-        script=(submit(MWM), *once_it_runs(evict("train-worker-1"))),
-        ends=SECOND_TIME,
-        in_gangs=True,
-    ),
-    Scenario(
-        # The evaluator's pod, which a scheduler would count for one of the workers', comes when these run.
-        name="gang-with-evaluator",
-        script=(submit(job("train", worker=2, evaluator=1)), *once_it_runs(evict("train-worker-1"))),
+    story("gang", submit(MWM), *once_it_runs(evict("train-worker-1")), ends=SECOND_TIME, in_gangs=True),
+    story(
+        "gang-with-evaluator",
+        submit(job("train", worker=2, evaluator=1)),
+        *once_it_runs(evict("train-worker-1")),
         ends={"worker": (None, 0), "evaluator": (None,)},
         in_gangs=True,
     ),
-    Scenario(
-        name="gang-suspended",
-        script=(
-            submit(MWM),
-            *once_it_runs(suspend("train", on=True)),
-            Step(no_pods("train"), nothing),
-        ),
+    story(
+        "gang-suspended",
+        submit(MWM),
+        *once_it_runs(suspend("train", on=True)),
+        Step(no_pods("train"), nothing),
         ends=FOREVER,
         in_gangs=True,
         phases={"train": "Suspended"},
     ),
-    Scenario(
-        name="gang-refused",
-        script=(
-            Step(at_once, refuse(_denied)),
-            submit(MWM),
-            Step(shows("train", "Created", "False", "Forbidden"), nothing),
-            Step(after(5), refuse_no_more),
-        ),
+    story(
+        "gang-refused",
+        Step(at_once, refuse(_denied)),
+        submit(MWM),
+        Step(shows("train", "Created", "False", "Forbidden"), nothing),
+        Step(after(5), refuse_no_more),
         in_gangs=True,
     ),
 )

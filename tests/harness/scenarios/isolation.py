@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.harness.scenario import (
-    Scenario,
     Step,
     after,
     apply,
@@ -17,6 +16,7 @@ from tests.harness.scenario import (
     refuse,
     refuse_no_more,
     shows,
+    story,
 )
 from tests.harness.scenarios.common import (
     FOREVER,
@@ -37,30 +37,27 @@ def _forbidden(verb: str, kind: str, obj: Mapping[str, Any]) -> ApiError | None:
 
 
 ISOLATION = (
-    Scenario(
-        name="isolated",
-        script=(submit(MWM), *once_it_runs(delete("NetworkPolicy", "train"))),
+    story(
+        "isolated",
+        submit(MWM),
+        *once_it_runs(delete("NetworkPolicy", "train")),
         ends=FOREVER,
         isolated=True,
         phases=RUNNING,
     ),
-    Scenario(
-        name="isolated-name-taken",
-        script=(
-            Step(at_once, apply(foreign_policy("train"))),
-            submit(MWM),
-            Step(shows("train", "Accepted", "False", "NameTaken"), delete("NetworkPolicy", "train")),
-        ),
+    story(
+        "isolated-name-taken",
+        Step(at_once, apply(foreign_policy("train"))),
+        submit(MWM),
+        Step(shows("train", "Accepted", "False", "NameTaken"), delete("NetworkPolicy", "train")),
         isolated=True,
     ),
-    Scenario(
-        name="isolated-forbidden",
-        script=(
-            Step(at_once, refuse(_forbidden)),
-            submit(MWM),
-            Step(shows("train", "Created", "False", "Forbidden"), nothing),
-            Step(after(5), refuse_no_more),
-        ),
+    story(
+        "isolated-forbidden",
+        Step(at_once, refuse(_forbidden)),
+        submit(MWM),
+        Step(shows("train", "Created", "False", "Forbidden"), nothing),
+        Step(after(5), refuse_no_more),
         isolated=True,
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.harness.resources import Object
 from tests.harness.scenario import (
-    Scenario,
     Step,
     after,
     apply,
@@ -23,6 +22,7 @@ from tests.harness.scenario import (
     restart_in_place,
     restarted,
     shows,
+    story,
     then,
     told_in_place,
     training,
@@ -56,74 +56,55 @@ PREPARED = _with(initContainers=[{"name": "prepare", "image": "example.com/prepa
 WITH_PROXY = _with(containers=[{"name": names.CONTAINER}, {"name": "proxy", "image": "example.com/proxy:1"}])
 
 LOSSES = (
-    Scenario(
-        name="fails-again-after-a-long-run",
-        script=(submit(MWM), Step(trains_again("train"), nothing), Step(after(660), finish("train-worker-0", 137))),
+    story(
+        "fails-again-after-a-long-run",
+        submit(MWM),
+        Step(trains_again("train"), nothing),
+        Step(after(660), finish("train-worker-0", 137)),
         ends={"worker": (137, None, 0)},
     ),
-    Scenario(
-        name="evicted-as-another-fails",
-        script=(submit(MWM), *once_it_runs(then(finish("train-worker-1", 1), evict("train-worker-0")))),
+    story(
+        "evicted-as-another-fails",
+        submit(MWM),
+        *once_it_runs(then(finish("train-worker-1", 1), evict("train-worker-0"))),
         ends=SECOND_TIME,
         without_faults=True,
     ),
-    Scenario(
-        name="recorded-success-vanishes",
-        script=(
-            submit(job("train", "Custom", worker=2, spec={"successPolicy": "AllWorkers"})),
-            Step(training("train"), finish("train-worker-0", 0)),
-            Step(counts("train", "succeeded", 1), vanish("train-worker-0")),
-            Step(after(60), finish("train-worker-1", 0)),
-        ),
+    story(
+        "recorded-success-vanishes",
+        submit(job("train", "Custom", worker=2, spec={"successPolicy": "AllWorkers"})),
+        Step(training("train"), finish("train-worker-0", 0)),
+        Step(counts("train", "succeeded", 1), vanish("train-worker-0")),
+        Step(after(60), finish("train-worker-1", 0)),
         ends=FOREVER,
     ),
-    Scenario(
-        name="evicted",
-        script=(submit(MWM), Step(training("train"), evict("train-worker-1"))),
-        ends=SECOND_TIME,
-    ),
-    Scenario(
-        name="vanished",
-        script=(
-            submit(MWM),
-            *once_it_runs(vanish("train-worker-0")),
-        ),
-        ends=SECOND_TIME,
-    ),
-    Scenario(
-        name="drained",
-        script=(
-            submit(MWM),
-            *once_it_runs(delete("Pod", "train-worker-1")),
-        ),
-        ends=SECOND_TIME,
-    ),
-    Scenario(
-        name="init-container-fails",
-        script=(
-            submit(PREPARED),
-            Step(shows("train", "Created", "True"), fail_init("train-worker-1", "prepare", 1)),
-        ),
+    story("evicted", submit(MWM), Step(training("train"), evict("train-worker-1")), ends=SECOND_TIME),
+    story("vanished", submit(MWM), *once_it_runs(vanish("train-worker-0")), ends=SECOND_TIME),
+    story("drained", submit(MWM), *once_it_runs(delete("Pod", "train-worker-1")), ends=SECOND_TIME),
+    story(
+        "init-container-fails",
+        submit(PREPARED),
+        Step(shows("train", "Created", "True"), fail_init("train-worker-1", "prepare", 1)),
         missing_images=frozenset({"example.com/train:1"}),
         phases=FAILED,
     ),
-    Scenario(
-        name="second-container-never-ends",
-        script=(
-            submit(WITH_PROXY),
-            *once_it_runs(then(linger("train-worker-0", 0), linger("train-worker-1", 0))),
-        ),
+    story(
+        "second-container-never-ends",
+        submit(WITH_PROXY),
+        *once_it_runs(then(linger("train-worker-0", 0), linger("train-worker-1", 0))),
         ends=FOREVER,
     ),
-    Scenario(
-        name="second-container-never-ends-after-a-failure",
-        script=(submit(WITH_PROXY), *once_it_runs(linger("train-worker-1", 1))),
+    story(
+        "second-container-never-ends-after-a-failure",
+        submit(WITH_PROXY),
+        *once_it_runs(linger("train-worker-1", 1)),
         ends=FOREVER,
         phases=FAILED,
     ),
-    Scenario(
-        name="vanished-while-starting",
-        script=(submit(MWM), Step(created("train", 2), vanish("train-worker-0"))),
+    story(
+        "vanished-while-starting",
+        submit(MWM),
+        Step(created("train", 2), vanish("train-worker-0")),
         forgives=dict.fromkeys(
             (
                 f"{STATUS}disruptions",
@@ -147,77 +128,54 @@ RECOVERING = job(
 )
 
 REPLICAS = (
-    Scenario(name="worker-alone", script=(submit(SERVERS),), ends={"worker-1": (137, None), **SECOND_CHIEF}),
-    Scenario(name="chief-alone", script=(submit(SERVERS),), ends={"chief": (143, 0)}),
-    Scenario(
-        name="server-and-chief",
-        script=(submit(SERVERS),),
-        ends={"ps-0": (137, None), **SECOND_CHIEF},
-    ),
-    Scenario(
-        name="server-and-chief-that-follows",
-        script=(submit(SERVERS),),
-        ends={"ps-0": (137, None), "chief": (160, 0)},
-    ),
-    Scenario(
-        name="servers-in-place",
-        script=(
-            submit(RECOVERING),
-            *once_it_runs(restart_in_place("train-chief-0", 1)),
-            Step(told_in_place("train", 1), restart_in_place("train-chief-0", 3)),
-            Step(told_in_place("train", 3), finish("train-worker-1", 137)),
-            Step(restarted("train-worker-1"), restart_in_place("train-chief-0", 4)),
-            # With a server the chief starts again, whose last words come after that.
-            Step(told_in_place("train", 4), evict("train-ps-0")),
-            Step(restarted("train-chief-0"), finish("train-chief-0", 0)),
-        ),
+    story("worker-alone", submit(SERVERS), ends={"worker-1": (137, None), **SECOND_CHIEF}),
+    story("chief-alone", submit(SERVERS), ends={"chief": (143, 0)}),
+    story("server-and-chief", submit(SERVERS), ends={"ps-0": (137, None), **SECOND_CHIEF}),
+    story("server-and-chief-that-follows", submit(SERVERS), ends={"ps-0": (137, None), "chief": (160, 0)}),
+    story(
+        "servers-in-place",
+        submit(RECOVERING),
+        *once_it_runs(restart_in_place("train-chief-0", 1)),
+        Step(told_in_place("train", 1), restart_in_place("train-chief-0", 3)),
+        Step(told_in_place("train", 3), finish("train-worker-1", 137)),
+        Step(restarted("train-worker-1"), restart_in_place("train-chief-0", 4)),
+        # With a server the chief starts again, whose last words come after that.
+        Step(told_in_place("train", 4), evict("train-ps-0")),
+        Step(restarted("train-chief-0"), finish("train-chief-0", 0)),
         ends=FOREVER,
         forgives={f"{STATUS}progress": "how far it was when it was asked last"},
     ),
-    Scenario(
-        name="worker-drained",
-        script=(
-            submit(SERVERS),
-            *once_it_runs(delete("Pod", "train-worker-1")),
-        ),
-        ends=SECOND_CHIEF,
-    ),
-    Scenario(
-        name="worker-alone-without-room",
-        script=(
-            submit(SERVERS),
-            Step(training("train"), apply(quota(pods="1"))),
-            Step(shows("train", "Created", "True", "QuotaExceeded"), delete("ResourceQuota", "quota")),
-        ),
+    story("worker-drained", submit(SERVERS), *once_it_runs(delete("Pod", "train-worker-1")), ends=SECOND_CHIEF),
+    story(
+        "worker-alone-without-room",
+        submit(SERVERS),
+        Step(training("train"), apply(quota(pods="1"))),
+        Step(shows("train", "Created", "True", "QuotaExceeded"), delete("ResourceQuota", "quota")),
         ends={"worker-1": (137, None), **SECOND_CHIEF},
     ),
-    Scenario(
-        name="worker-refused-for-good",
-        script=(
-            submit(SERVERS),
-            *once_it_runs(refuse(reject("train-worker-1"))),
-            Step(at_once, finish("train-worker-1", 137)),
-            Step(shows("train", "Accepted", "False", "TemplateRefused"), finish("train-worker-0", 137)),
-            Step(restarted("train-worker-0"), finish("train-chief-0", 0)),
-        ),
+    story(
+        "worker-refused-for-good",
+        submit(SERVERS),
+        *once_it_runs(refuse(reject("train-worker-1"))),
+        Step(at_once, finish("train-worker-1", 137)),
+        Step(shows("train", "Accepted", "False", "TemplateRefused"), finish("train-worker-0", 137)),
+        Step(restarted("train-worker-0"), finish("train-chief-0", 0)),
         ends=FOREVER,
     ),
-    Scenario(
-        name="worker-for-good", script=(submit(SERVERS),), ends={"worker-1": (1,), "chief": (None,)}, phases=FAILED
-    ),
-    Scenario(
-        name="custom-replica",
-        script=(submit(job("train", "Custom", chief=1, worker=2, run_policy={"restartScope": "Replica"})),),
+    story("worker-for-good", submit(SERVERS), ends={"worker-1": (1,), "chief": (None,)}, phases=FAILED),
+    story(
+        "custom-replica",
+        submit(job("train", "Custom", chief=1, worker=2, run_policy={"restartScope": "Replica"})),
         ends={"worker-0": (None,), "worker-1": (137, None), **SECOND_CHIEF},
     ),
-    Scenario(
-        name="evaluator-alone",
-        script=(submit(job("train", "Mirrored", worker=1, evaluator=1)),),
+    story(
+        "evaluator-alone",
+        submit(job("train", "Mirrored", worker=1, evaluator=1)),
         ends={"evaluator": (137, None), "worker": (None, 0)},
     ),
-    Scenario(
-        name="evaluator-for-good",
-        script=(submit(job("train", "Mirrored", worker=1, evaluator=1)),),
+    story(
+        "evaluator-for-good",
+        submit(job("train", "Mirrored", worker=1, evaluator=1)),
         ends={"evaluator": (1,), "worker": (None,)},
         phases=RUNNING,
     ),

@@ -21,6 +21,7 @@ from tests.harness.scenario import (
     room,
     shows,
     stopping,
+    story,
     trains,
     vanish,
 )
@@ -46,15 +47,13 @@ def _ways(pod: str) -> dict[str, Do]:
 
 def _in_a_start(kind: str, gang: Object, pod: str, how: str) -> Scenario:
     """Its pods are created, and one has no node yet."""
-    return Scenario(
-        name=f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_{how}_while_it_starts",
-        script=(
-            submit(gang),
-            Step(shows("train", "Created", "True"), _ways(pod)[how]),
-            Step(comes_again(pod), room(WORKERS)),
-            Step(restarted(pod), nothing),
-            Step(trains("train", WORKERS), ends(WORKERS)),
-        ),
+    return story(
+        f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_{how}_while_it_starts",
+        submit(gang),
+        Step(shows("train", "Created", "True"), _ways(pod)[how]),
+        Step(comes_again(pod), room(WORKERS)),
+        Step(restarted(pod), nothing),
+        Step(trains("train", WORKERS), ends(WORKERS)),
         ends=FOREVER,
         schedulable_gpus=WORKERS - 1,
         forgives=FORGIVES_PROGRESS,
@@ -62,16 +61,14 @@ def _in_a_start(kind: str, gang: Object, pod: str, how: str) -> Scenario:
 
 
 def _in_a_resize(workers: int, pod: str, how: str) -> Scenario:
-    return Scenario(
-        name=f"replaces_{pod.removeprefix('train-')}_{how}_while_it_gets_{workers}_workers",
-        script=(
-            submit(elastic(WORKERS)),
-            *once_it_runs(scale(workers)),
-            Step(after(0.5), _ways(pod)[how]),
-            Step(restarted(pod), nothing),
-            Step(resized("train", workers), nothing),
-            Step(trains("train", workers), ends(workers)),
-        ),
+    return story(
+        f"replaces_{pod.removeprefix('train-')}_{how}_while_it_gets_{workers}_workers",
+        submit(elastic(WORKERS)),
+        *once_it_runs(scale(workers)),
+        Step(after(0.5), _ways(pod)[how]),
+        Step(restarted(pod), nothing),
+        Step(resized("train", workers), nothing),
+        Step(trains("train", workers), ends(workers)),
         ends=FOREVER,
         forgives={**FORGIVES_PROGRESS, f"/Pod default/{pod}/cluster": BEFORE_OR_AFTER},
     )
@@ -79,30 +76,26 @@ def _in_a_resize(workers: int, pod: str, how: str) -> Scenario:
 
 def _in_a_save(kind: str, gang: Object, pod: str) -> Scenario:
     """The gang stops and saves, because another pod is deleted."""
-    return Scenario(
-        name=f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_while_it_saves",
-        script=(
-            submit(gang),
-            *once_it_runs(delete("Pod", "train-worker-2")),
-            Step(stopping("train-worker-2"), vanish(pod)),
-            Step(restarted(pod), nothing),
-            Step(restarted("train-worker-2"), nothing),
-            Step(trains("train", WORKERS), ends(WORKERS)),
-        ),
+    return story(
+        f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_while_it_saves",
+        submit(gang),
+        *once_it_runs(delete("Pod", "train-worker-2")),
+        Step(stopping("train-worker-2"), vanish(pod)),
+        Step(restarted(pod), nothing),
+        Step(restarted("train-worker-2"), nothing),
+        Step(trains("train", WORKERS), ends(WORKERS)),
         ends=FOREVER,
         forgives={**FORGIVES_PROGRESS, **dict.fromkeys((f"{STATUS}{field}" for field in _BY_LOSS), TWO_LOSSES)},
     )
 
 
 def _replaces(kind: str, gang: Object, pod: str, how: str) -> Scenario:
-    return Scenario(
-        name=f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_{how}",
-        script=(
-            submit(gang),
-            *once_it_runs(_ways(pod)[how]),
-            Step(restarted(pod), nothing),
-            Step(trains("train", WORKERS), ends(WORKERS)),
-        ),
+    return story(
+        f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_{how}",
+        submit(gang),
+        *once_it_runs(_ways(pod)[how]),
+        Step(restarted(pod), nothing),
+        Step(trains("train", WORKERS), ends(WORKERS)),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     )
@@ -116,34 +109,31 @@ LOST_PODS = (
     *(_in_a_start(*gang, pod, how) for gang, how in zip(_GANGS, ("vanished", "deleted"), strict=True) for pod in _PODS),
     *(_in_a_resize(workers, pod, how) for workers, how in ((4, "vanished"), (2, "deleted")) for pod in _PODS),
     *(_in_a_save(kind, gang, pod) for kind, gang in _GANGS for pod in _PODS),
-    Scenario(
-        name="the_leader_is_lost_while_another_is_replaced",
-        script=(
-            submit(_rigid(WORKERS)),
-            *once_it_runs(vanish("train-worker-1")),
-            Step(restarted("train-worker-1"), vanish("train-worker-0")),
-            Step(restarted("train-worker-0"), nothing),
-            Step(trains("train", WORKERS), ends(WORKERS)),
-        ),
+    story(
+        "the_leader_is_lost_while_another_is_replaced",
+        submit(_rigid(WORKERS)),
+        *once_it_runs(vanish("train-worker-1")),
+        Step(restarted("train-worker-1"), vanish("train-worker-0")),
+        Step(restarted("train-worker-0"), nothing),
+        Step(trains("train", WORKERS), ends(WORKERS)),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
-    Scenario(
-        name="the_leader_s_node_is_lost",
-        script=(
-            submit(_rigid(WORKERS)),
-            *once_it_runs(lose_node("node-1")),
-            Step(restarted("train-worker-0"), nothing),
-            Step(restarted("train-worker-2"), nothing),
-            Step(trains("train", WORKERS), ends(WORKERS)),
-        ),
+    story(
+        "the_leader_s_node_is_lost",
+        submit(_rigid(WORKERS)),
+        *once_it_runs(lose_node("node-1")),
+        Step(restarted("train-worker-0"), nothing),
+        Step(restarted("train-worker-2"), nothing),
+        Step(trains("train", WORKERS), ends(WORKERS)),
         ends=FOREVER,
         nodes=("node-1", "node-2"),
         forgives=FORGIVES_PROGRESS,
     ),
-    Scenario(
-        name="lost_while_it_starts",
-        script=(submit(_rigid(WORKERS)), Step(created("train", WORKERS), vanish("train-worker-0"))),
+    story(
+        "lost_while_it_starts",
+        submit(_rigid(WORKERS)),
+        Step(created("train", WORKERS), vanish("train-worker-0")),
         forgives={
             **FORGIVES_PROGRESS,
             **dict.fromkeys((f"{STATUS}{field}" for field in _COUNTED), STARTING),

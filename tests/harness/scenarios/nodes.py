@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tests.harness.scenario import (
-    Scenario,
     Step,
     after,
     delete,
     lose_node,
     no_pods,
     nothing,
+    story,
     suspend,
     then,
     trains,
@@ -42,53 +42,37 @@ def _kubelets_continue(world: World) -> None:
 
 
 NODES = (
-    Scenario(
-        name="node-lost",
-        script=(
-            submit(MWM),
-            *once_it_runs(lose_node("node-2")),
-        ),
+    story("node-lost", submit(MWM), *once_it_runs(lose_node("node-2")), ends=SECOND_TIME, nodes=TWO_NODES),
+    story(
+        "stops-slowly-on-a-node-that-is-ready",
+        submit(MWM),
+        *once_it_runs(then(_kubelets_stand_still, delete("Pod", "train-worker-1"))),
+        Step(after(150), _kubelets_continue),
         ends=SECOND_TIME,
         nodes=TWO_NODES,
     ),
-    Scenario(
-        name="stops-slowly-on-a-node-that-is-ready",
-        script=(
-            submit(MWM),
-            *once_it_runs(then(_kubelets_stand_still, delete("Pod", "train-worker-1"))),
-            Step(after(150), _kubelets_continue),
-        ),
-        ends=SECOND_TIME,
-        nodes=TWO_NODES,
-    ),
-    Scenario(
-        name="node-lost-under-servers",
-        script=(
-            submit(SERVERS),
-            *once_it_runs(lose_node("node-2")),
-        ),
+    story(
+        "node-lost-under-servers",
+        submit(SERVERS),
+        *once_it_runs(lose_node("node-2")),
         ends=SECOND_CHIEF,
         nodes=TWO_NODES,
     ),
-    Scenario(
-        name="node-lost-while-deleting",
-        script=(
-            submit(MWM),
-            *once_it_runs(then(lose_node("node-2"), suspend("train", True))),
-            Step(no_pods("train"), nothing),
-        ),
+    story(
+        "node-lost-while-deleting",
+        submit(MWM),
+        *once_it_runs(then(lose_node("node-2"), suspend("train", True))),
+        Step(no_pods("train"), nothing),
         ends=FOREVER,
         nodes=TWO_NODES,
         phases={"train": "Suspended"},
     ),
-    Scenario(
-        name="trains_on_without_a_lost_node",
-        script=(
-            submit(takes_what_there_is(3)),
-            *once_it_runs(lose_node("node-2")),
-            Step(trains_without("train", 1), nothing),
-            Step(trains("train", 3), ends(3)),
-        ),
+    story(
+        "trains_on_without_a_lost_node",
+        submit(takes_what_there_is(3)),
+        *once_it_runs(lose_node("node-2")),
+        Step(trains_without("train", 1), nothing),
+        Step(trains("train", 3), ends(3)),
         ends=FOREVER,
         nodes=TWO_NODES,
         forgives=FORGIVES_PROGRESS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.harness.scenario import (
-    Scenario,
     Step,
     after,
     apply,
@@ -17,6 +16,7 @@ from tests.harness.scenario import (
     running,
     shows,
     stopping,
+    story,
     suspend,
     then,
     training,
@@ -42,151 +42,121 @@ ELASTIC = job(
 )
 
 PEOPLE = (
-    Scenario(
-        name="deleted-while-creating",
-        script=(submit(MWM), Step(created("train", 1), delete("TFGPUJob", "train"))),
+    story("deleted-while-creating", submit(MWM), Step(created("train", 1), delete("TFGPUJob", "train")), phases={}),
+    story(
+        "deleted-once-accepted",
+        submit(MWM),
+        Step(shows("train", "Accepted", "True"), delete("TFGPUJob", "train")),
         phases={},
     ),
-    Scenario(
-        name="deleted-once-accepted",
-        script=(submit(MWM), Step(shows("train", "Accepted", "True"), delete("TFGPUJob", "train"))),
-        phases={},
-    ),
-    Scenario(
-        name="deleted-while-running",
-        script=(submit(MWM), Step(running("train", 2), delete("TFGPUJob", "train"))),
+    story(
+        "deleted-while-running",
+        submit(MWM),
+        Step(running("train", 2), delete("TFGPUJob", "train")),
         ends=FOREVER,
         phases={},
     ),
-    Scenario(
-        name="deleted-in-the-foreground",
-        script=(submit(MWM), Step(created("train", 1), delete("TFGPUJob", "train", "Foreground"))),
+    story(
+        "deleted-in-the-foreground",
+        submit(MWM),
+        Step(created("train", 1), delete("TFGPUJob", "train", "Foreground")),
         ends=FOREVER,
         phases={},
     ),
-    Scenario(
-        name="orphaned",
-        script=(
-            submit(MWM),
-            Step(running("train", 2), nothing),
-            Step(shows("train", "Running", "True"), delete("TFGPUJob", "train", "Orphan")),
-        ),
+    story(
+        "orphaned",
+        submit(MWM),
+        Step(running("train", 2), nothing),
+        Step(shows("train", "Running", "True"), delete("TFGPUJob", "train", "Orphan")),
         ends=FOREVER,
         phases={},
     ),
-    Scenario(
-        name="resized",
-        script=(submit(ELASTIC), *once_it_runs(edit("train", replicaSpecs={"worker": _BOUNDS | {"replicas": 3}}))),
+    story(
+        "resized",
+        submit(ELASTIC),
+        *once_it_runs(edit("train", replicaSpecs={"worker": _BOUNDS | {"replicas": 3}})),
         ends=SECOND_TIME,
     ),
-    Scenario(
-        name="recreated",
-        script=(
-            submit(MWM),
-            Step(running("train", 2), then(delete("TFGPUJob", "train"), apply(MWM))),
-        ),
+    story("recreated", submit(MWM), Step(running("train", 2), then(delete("TFGPUJob", "train"), apply(MWM)))),
+    story(
+        "recreated-while-creating",
+        submit(MWM),
+        Step(created("train", 1), then(delete("TFGPUJob", "train"), apply(job("train", worker=3)))),
     ),
-    Scenario(
-        name="recreated-while-creating",
-        script=(
-            submit(MWM),
-            Step(created("train", 1), then(delete("TFGPUJob", "train"), apply(job("train", worker=3)))),
-        ),
-    ),
-    Scenario(
-        name="suspended-and-resumed",
-        script=(
-            submit(MWM),
-            Step(training("train"), suspend("train", True)),
-            Step(no_pods("train"), nothing),
-            Step(after(20), suspend("train", False)),
-        ),
+    story(
+        "suspended-and-resumed",
+        submit(MWM),
+        Step(training("train"), suspend("train", True)),
+        Step(no_pods("train"), nothing),
+        Step(after(20), suspend("train", False)),
         ends=SECOND_TIME,
     ),
-    Scenario(
-        name="suspended-for-longer-than-its-deadline",
-        script=(
-            submit(job("train", worker=2, run_policy={"activeDeadlineSeconds": 90})),
-            Step(training("train"), suspend("train", True)),
-            Step(no_pods("train"), nothing),
-            Step(after(120), suspend("train", False)),
-        ),
+    story(
+        "suspended-for-longer-than-its-deadline",
+        submit(job("train", worker=2, run_policy={"activeDeadlineSeconds": 90})),
+        Step(training("train"), suspend("train", True)),
+        Step(no_pods("train"), nothing),
+        Step(after(120), suspend("train", False)),
         ends=SECOND_TIME,
     ),
-    Scenario(
-        name="its-status-is-emptied",
-        script=(submit(MWM), *once_it_runs(empty_status("train"))),
-        ends=SECOND_TIME,
-    ),
-    Scenario(
-        name="its-evaluator-ends-first",
-        script=(submit(job("train", worker=2, evaluator=1, run_policy={"activeDeadlineSeconds": 86_400})),),
+    story("its-status-is-emptied", submit(MWM), *once_it_runs(empty_status("train")), ends=SECOND_TIME),
+    story(
+        "its-evaluator-ends-first",
+        submit(job("train", worker=2, evaluator=1, run_policy={"activeDeadlineSeconds": 86_400})),
         ends=FOREVER,
         phases=RUNNING,
     ),
-    Scenario(
-        name="suspended-from-the-start",
-        script=(
-            submit(job("train", worker=2, run_policy={"suspend": True})),
-            Step(shows("train", "Suspended", "True"), nothing),
-            Step(after(5), suspend("train", False)),
-        ),
+    story(
+        "suspended-from-the-start",
+        submit(job("train", worker=2, run_policy={"suspend": True})),
+        Step(shows("train", "Suspended", "True"), nothing),
+        Step(after(5), suspend("train", False)),
     ),
-    Scenario(
-        name="suspended-parameter-server",
-        script=(
-            submit(job("train", "ParameterServer", chief=1, worker=1, ps=1)),
-            Step(training("train"), suspend("train", True)),
-            Step(no_pods("train"), nothing),
-        ),
+    story(
+        "suspended-parameter-server",
+        submit(job("train", "ParameterServer", chief=1, worker=1, ps=1)),
+        Step(training("train"), suspend("train", True)),
+        Step(no_pods("train"), nothing),
         ends=FOREVER,
         phases={"train": "Suspended"},
     ),
-    Scenario(
-        name="resumed-while-the-chief-stops",
-        script=(
-            submit(job("train", "ParameterServer", chief=1, worker=1, ps=1)),
-            Step(training("train"), suspend("train", True)),
-            Step(stopping("train-chief-0"), suspend("train", False)),
-        ),
+    story(
+        "resumed-while-the-chief-stops",
+        submit(job("train", "ParameterServer", chief=1, worker=1, ps=1)),
+        Step(training("train"), suspend("train", True)),
+        Step(stopping("train-chief-0"), suspend("train", False)),
         ends=SECOND_CHIEF,
     ),
-    Scenario(
-        name="edited-while-running",
-        script=(
-            submit(MWM),
-            Step(shows("train", "Running", "True"), edit("train", replicaSpecs={"worker": {"replicas": 3}})),
-            Step(
-                shows("train", "Accepted", "False", "ImmutableFieldChanged"),
-                edit("train", replicaSpecs={"worker": {"replicas": 2}}),
-            ),
+    story(
+        "edited-while-running",
+        submit(MWM),
+        Step(shows("train", "Running", "True"), edit("train", replicaSpecs={"worker": {"replicas": 3}})),
+        Step(
+            shows("train", "Accepted", "False", "ImmutableFieldChanged"),
+            edit("train", replicaSpecs={"worker": {"replicas": 2}}),
         ),
         ends=FOREVER,
         phases=RUNNING,
     ),
-    Scenario(
-        name="suspended-while-invalid",
-        script=(
-            submit(MWM),
-            Step(training("train"), edit("train", strategy="Nonsense")),
-            Step(shows("train", "Accepted", "False", "InvalidSpec"), suspend("train", True)),
-            Step(shows("train", "Suspended", "True"), nothing),
-            Step(no_pods("train"), then(edit("train", strategy="MultiWorkerMirrored"), suspend("train", False))),
-        ),
+    story(
+        "suspended-while-invalid",
+        submit(MWM),
+        Step(training("train"), edit("train", strategy="Nonsense")),
+        Step(shows("train", "Accepted", "False", "InvalidSpec"), suspend("train", True)),
+        Step(shows("train", "Suspended", "True"), nothing),
+        Step(no_pods("train"), then(edit("train", strategy="MultiWorkerMirrored"), suspend("train", False))),
         ends=SECOND_TIME,
     ),
-    Scenario(
-        name="deadline-while-invalid",
-        script=(
-            submit(job("train", worker=2, run_policy={"activeDeadlineSeconds": 90})),
-            Step(training("train"), edit("train", strategy="Nonsense")),
-        ),
+    story(
+        "deadline-while-invalid",
+        submit(job("train", worker=2, run_policy={"activeDeadlineSeconds": 90})),
+        Step(training("train"), edit("train", strategy="Nonsense")),
         ends=FOREVER,
         phases=FAILED,
     ),
-    Scenario(
-        name="managed-by-another",
-        script=(submit(job("train", worker=2, run_policy={"managedBy": "example.com/other"})),),
+    story(
+        "managed-by-another",
+        submit(job("train", worker=2, run_policy={"managedBy": "example.com/other"})),
         phases={"train": ""},
     ),
 )

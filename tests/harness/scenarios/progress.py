@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.harness.resources import Object
-from tests.harness.scenario import Scenario, Step, after, edit, finish, job, nothing, running, shows, tells, then
+from tests.harness.scenario import Step, after, edit, finish, job, nothing, running, shows, story, tells, then
 from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, submit
 
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
@@ -16,26 +16,25 @@ def trains(**run_policy: Any) -> Object:
 
 
 PROGRESS = (
-    Scenario(
-        name="progress-told",
-        script=(
-            submit(trains()),
-            Step(tells("train"), nothing),
-            Step(after(60), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
-        ),
+    story(
+        "progress-told",
+        submit(trains()),
+        Step(tells("train"), nothing),
+        Step(after(60), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
         ends=FOREVER,
         forgives={f"{STATUS}progress": "how far it was when it was asked last"},
     ),
-    Scenario(
-        name="stalled",
-        script=(submit(trains(stallSeconds=40)), Step(shows("train", "Stalled", "True"), nothing)),
+    story(
+        "stalled",
+        submit(trains(stallSeconds=40)),
+        Step(shows("train", "Stalled", "True"), nothing),
         ends=FOREVER,
         stuck=frozenset({"worker-1"}),
         phases={"train": "Running"},
     ),
-    Scenario(
-        name="stalled-then-restarted",
-        script=(submit(trains(stallSeconds=40, stallPolicy="Restart")),),
+    story(
+        "stalled-then-restarted",
+        submit(trains(stallSeconds=40, stallPolicy="Restart")),
         ends=SECOND_TIME,
         stuck=frozenset({"worker-1"}),
         forgives={
@@ -43,24 +42,20 @@ PROGRESS = (
             f"{STATUS}progress": "the second run may end before it is asked",
         },
     ),
-    Scenario(
-        name="idle-then-suspended-then-resumed",
-        script=(
-            submit(trains(suspendIdleSeconds=60)),
-            Step(shows("train", "Suspended", "True", "NotUsed"), nothing),
-            Step(running("train", 0), edit("train", runPolicy=None)),
-        ),
+    story(
+        "idle-then-suspended-then-resumed",
+        submit(trains(suspendIdleSeconds=60)),
+        Step(shows("train", "Suspended", "True", "NotUsed"), nothing),
+        Step(running("train", 0), edit("train", runPolicy=None)),
         ends=SECOND_TIME,
         unused=frozenset({"worker-0", "worker-1"}),
         forgives={f"{STATUS}progress": "the second run may end before it is asked"},
     ),
-    Scenario(
-        name="idle-but-for-one",
-        script=(
-            submit(trains(suspendIdleSeconds=60)),
-            Step(tells("train"), nothing),
-            Step(after(120), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
-        ),
+    story(
+        "idle-but-for-one",
+        submit(trains(suspendIdleSeconds=60)),
+        Step(tells("train"), nothing),
+        Step(after(120), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
         ends=FOREVER,
         unused=frozenset({"worker-0"}),
         forgives={f"{STATUS}progress": "how far it was when it was asked last"},

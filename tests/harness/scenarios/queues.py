@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.harness.resources import Object, with_meta
 from tests.harness.scenario import (
-    Scenario,
     Step,
     after,
     at_once,
@@ -16,6 +15,7 @@ from tests.harness.scenario import (
     nothing,
     open_queues,
     shows,
+    story,
     suspend,
     take_quota,
 )
@@ -36,89 +36,69 @@ ARRIVES = dict.fromkeys(
 RUNS = Step(shows("train", "Running", "True"), nothing)
 WAITS = Step(shows("train", "Suspended", "True", "WaitingForAdmission"), nothing)
 QUEUES = (
-    Scenario(
-        name="queued",
-        script=(
-            Step(at_once, open_queues(False)),
-            submit(_queued(MWM)),
-            WAITS,
-            Step(after(30), open_queues(True)),
-        ),
+    story(
+        "queued",
+        Step(at_once, open_queues(False)),
+        submit(_queued(MWM)),
+        WAITS,
+        Step(after(30), open_queues(True)),
         in_queues=True,
     ),
-    Scenario(
-        name="queued-evicted",
-        script=(submit(_queued(MWM)), *once_it_runs(take_quota("train"))),
-        ends=SECOND_TIME,
-        in_queues=True,
-    ),
-    Scenario(
-        name="queued-with-servers",
-        script=(submit(_queued(SERVERS)),),
-        in_queues=True,
-    ),
-    Scenario(
-        name="queued-suspended",
-        script=(
-            submit(_queued(MWM)),
-            *once_it_runs(suspend("train", on=True)),
-            Step(no_pods("train"), nothing),
-            Step(after(5), suspend("train", on=False)),
-        ),
+    story("queued-evicted", submit(_queued(MWM)), *once_it_runs(take_quota("train")), ends=SECOND_TIME, in_queues=True),
+    story("queued-with-servers", submit(_queued(SERVERS)), in_queues=True),
+    story(
+        "queued-suspended",
+        submit(_queued(MWM)),
+        *once_it_runs(suspend("train", on=True)),
+        Step(no_pods("train"), nothing),
+        Step(after(5), suspend("train", on=False)),
         ends=SECOND_TIME,
         forgives={f"{STATUS}conditions/Suspended": "resumed before its Workload was deleted, it has not waited"},
         in_queues=True,
     ),
-    Scenario(
-        name="queued-edited",
-        script=(
-            Step(at_once, open_queues(False)),
-            submit(_queued(MWM)),
-            WAITS,
-            Step(at_once, edit("train", replicaSpecs={"worker": {"replicas": 3}})),
-            Step(at_once, open_queues(True)),
-        ),
+    story(
+        "queued-edited",
+        Step(at_once, open_queues(False)),
+        submit(_queued(MWM)),
+        WAITS,
+        Step(at_once, edit("train", replicaSpecs={"worker": {"replicas": 3}})),
+        Step(at_once, open_queues(True)),
         in_queues=True,
     ),
-    Scenario(
-        name="queued-again",
-        script=(
-            submit(_queued(MWM)),
-            *once_it_runs(delete(names.KIND, "train")),
-            Step(gone("train"), open_queues(False)),
-            submit(_queued(MWM)),
-            WAITS,
-            Step(after(10), open_queues(True)),
-            *once_it_runs(nothing),
-        ),
+    story(
+        "queued-again",
+        submit(_queued(MWM)),
+        *once_it_runs(delete(names.KIND, "train")),
+        Step(gone("train"), open_queues(False)),
+        submit(_queued(MWM)),
+        WAITS,
+        Step(after(10), open_queues(True)),
+        *once_it_runs(nothing),
         ends=FOREVER,
         in_queues=True,
         phases={"train": "Running"},
     ),
-    Scenario(
-        name="queued-elsewhere",
-        script=(submit(ELSEWHERE),),
-        forgives=ARRIVES,
-        in_queues=True,
-    ),
-    Scenario(
-        name="queued-elsewhere-evicted",
-        script=(submit(ELSEWHERE), RUNS, Step(at_once, take_quota("train")), WAITS, RUNS),
+    story("queued-elsewhere", submit(ELSEWHERE), forgives=ARRIVES, in_queues=True),
+    story(
+        "queued-elsewhere-evicted",
+        submit(ELSEWHERE),
+        RUNS,
+        Step(at_once, take_quota("train")),
+        WAITS,
+        RUNS,
         forgives=ARRIVES,
         ends=FOREVER,
         in_queues=True,
         phases={"train": "Running"},
     ),
-    Scenario(
-        name="queued-elsewhere-suspended",
-        script=(
-            submit(ELSEWHERE),
-            RUNS,
-            Step(at_once, suspend("train", on=True)),
-            Step(shows("train", "Suspended", "True", "Suspended"), nothing),
-            Step(after(5), suspend("train", on=False)),
-            RUNS,
-        ),
+    story(
+        "queued-elsewhere-suspended",
+        submit(ELSEWHERE),
+        RUNS,
+        Step(at_once, suspend("train", on=True)),
+        Step(shows("train", "Suspended", "True", "Suspended"), nothing),
+        Step(after(5), suspend("train", on=False)),
+        RUNS,
         forgives={
             **ARRIVES,
             "/TFGPUJob elsewhere/train/spec/runPolicy": "resumed before its Workload was deleted, it was not sent anew",

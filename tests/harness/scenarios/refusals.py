@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.harness.resources import Object, with_meta
 from tests.harness.scenario import (
-    Scenario,
     Step,
     after,
     apply,
@@ -26,6 +25,7 @@ from tests.harness.scenario import (
     refuse,
     refuse_no_more,
     shows,
+    story,
     then,
 )
 from tests.harness.scenarios.common import FAILED, MWM, PENDING, SECOND_TIME, STATUS, once_it_runs, submit
@@ -112,63 +112,51 @@ def _add_a_gpu(world: World) -> None:
 
 
 REFUSALS = (
-    Scenario(name="changed-by-admission", script=(Step(at_once, _inject), submit(MWM))),
-    Scenario(
-        name="changed-by-admission-and-lost",
-        script=(Step(at_once, _inject), submit(MWM), *once_it_runs(evict("train-worker-1"))),
+    story("changed-by-admission", Step(at_once, _inject), submit(MWM)),
+    story(
+        "changed-by-admission-and-lost",
+        Step(at_once, _inject),
+        submit(MWM),
+        *once_it_runs(evict("train-worker-1")),
         ends=SECOND_TIME,
     ),
-    Scenario(
-        name="quota-then-room",
+    story(
+        "quota-then-room",
+        Step(at_once, then(apply(quota(pods="1")), apply(MWM))),
+        Step(shows("train", "Created", "False", "QuotaExceeded"), delete("ResourceQuota", "quota")),
         forgives=_WHICH_POD,
-        script=(
-            Step(at_once, then(apply(quota(pods="1")), apply(MWM))),
-            Step(shows("train", "Created", "False", "QuotaExceeded"), delete("ResourceQuota", "quota")),
-        ),
     ),
-    Scenario(
-        name="gpu-quota-for-ever",
-        script=(
-            Step(at_once, then(apply(quota(gpus="1")), apply(MWM))),
-            Step(shows("train", "Created", "False"), nothing),
-            Step(after(60), delete("TFGPUJob", "train")),
-        ),
+    story(
+        "gpu-quota-for-ever",
+        Step(at_once, then(apply(quota(gpus="1")), apply(MWM))),
+        Step(shows("train", "Created", "False"), nothing),
+        Step(after(60), delete("TFGPUJob", "train")),
         phases={},
     ),
-    Scenario(
-        name="template-refused-then-edited",
+    story(
+        "template-refused-then-edited",
+        submit(job("train", worker=2, spec=_MISFIT)),
+        Step(
+            shows("train", "Created", "False", "TemplateRefused"),
+            edit("train", replicaSpecs={"worker": {"replicas": 2}}),
+        ),
         forgives=_WHICH_POD,
-        script=(
-            submit(job("train", worker=2, spec=_MISFIT)),
-            Step(
-                shows("train", "Created", "False", "TemplateRefused"),
-                edit("train", replicaSpecs={"worker": {"replicas": 2}}),
-            ),
-        ),
     ),
-    Scenario(
-        name="forbidden-then-allowed",
-        script=(
-            Step(at_once, then(refuse(forbid("train-worker-1")), apply(MWM))),
-            Step(shows("train", "Created", "False", "Forbidden"), refuse_no_more),
-        ),
+    story(
+        "forbidden-then-allowed",
+        Step(at_once, then(refuse(forbid("train-worker-1")), apply(MWM))),
+        Step(shows("train", "Created", "False", "Forbidden"), refuse_no_more),
     ),
-    Scenario(
-        name="denied-by-a-webhook-then-allowed",
-        script=(
-            Step(at_once, then(refuse(deny("train-worker-1")), apply(MWM))),
-            Step(shows("train", "Created", "False"), refuse_no_more),
-        ),
+    story(
+        "denied-by-a-webhook-then-allowed",
+        Step(at_once, then(refuse(deny("train-worker-1")), apply(MWM))),
+        Step(shows("train", "Created", "False"), refuse_no_more),
     ),
-    Scenario(
-        name="forbidden-and-fail-policy",
-        script=(
-            Step(
-                at_once,
-                then(
-                    refuse(forbid("train-worker-1")), apply(job("train", worker=2, run_policy={"startPolicy": "Fail"}))
-                ),
-            ),
+    story(
+        "forbidden-and-fail-policy",
+        Step(
+            at_once,
+            then(refuse(forbid("train-worker-1")), apply(job("train", worker=2, run_policy={"startPolicy": "Fail"}))),
         ),
         forgives={
             "/Service default/train": "the job may be over before its service is created",
@@ -176,128 +164,104 @@ REFUSALS = (
         },
         phases=FAILED,
     ),
-    Scenario(
-        name="evaluator-forbidden-then-allowed",
-        script=(
-            Step(at_once, then(refuse(forbid("train-evaluator-0")), apply(job("train", worker=2, evaluator=1)))),
-            Step(shows("train", "Created", "True", "Forbidden"), refuse_no_more),
-        ),
+    story(
+        "evaluator-forbidden-then-allowed",
+        Step(at_once, then(refuse(forbid("train-evaluator-0")), apply(job("train", worker=2, evaluator=1)))),
+        Step(shows("train", "Created", "True", "Forbidden"), refuse_no_more),
         ends={"evaluator": (None,)},
     ),
-    Scenario(
-        name="foreign-pod",
-        script=(
-            Step(at_once, then(apply(foreign_pod("train-worker-1")), apply(MWM))),
-            Step(shows("train", "Accepted", "False", "NameTaken"), delete("Pod", "train-worker-1")),
-        ),
+    story(
+        "foreign-pod",
+        Step(at_once, then(apply(foreign_pod("train-worker-1")), apply(MWM))),
+        Step(shows("train", "Accepted", "False", "NameTaken"), delete("Pod", "train-worker-1")),
     ),
-    Scenario(
-        name="foreign-labelled-pod",
-        script=(
-            Step(at_once, then(apply(foreign_pod("train-worker-1", **_LABELLED)), apply(MWM))),
-            Step(shows("train", "Accepted", "False", "NameTaken"), nothing),
-            Step(after(8), delete("Pod", "train-worker-1")),
-        ),
+    story(
+        "foreign-labelled-pod",
+        Step(at_once, then(apply(foreign_pod("train-worker-1", **_LABELLED)), apply(MWM))),
+        Step(shows("train", "Accepted", "False", "NameTaken"), nothing),
+        Step(after(8), delete("Pod", "train-worker-1")),
     ),
-    Scenario(
-        name="foreign-evaluator",
-        script=(
-            Step(at_once, then(apply(foreign_pod("train-evaluator-0", **_LABELLED)), apply(_WATCHED))),
-            Step(shows("train", "Accepted", "False", "NameTaken"), nothing),
-            Step(shows("train", "Running", "True"), delete("Pod", "train-evaluator-0")),
-            Step(shows("train", "Accepted", "True"), finish("train-worker-0", 0)),
-        ),
+    story(
+        "foreign-evaluator",
+        Step(at_once, then(apply(foreign_pod("train-evaluator-0", **_LABELLED)), apply(_WATCHED))),
+        Step(shows("train", "Accepted", "False", "NameTaken"), nothing),
+        Step(shows("train", "Running", "True"), delete("Pod", "train-evaluator-0")),
+        Step(shows("train", "Accepted", "True"), finish("train-worker-0", 0)),
         ends={"evaluator": (None,), "worker": (None,)},
     ),
-    Scenario(
-        name="foreign-service",
-        script=(
-            Step(at_once, then(apply(foreign_service("train")), apply(MWM))),
-            Step(shows("train", "Accepted", "False", "NameTaken"), delete("Service", "train")),
-        ),
+    story(
+        "foreign-service",
+        Step(at_once, then(apply(foreign_service("train")), apply(MWM))),
+        Step(shows("train", "Accepted", "False", "NameTaken"), delete("Service", "train")),
     ),
-    Scenario(name="invalid", script=(submit(job("train", "MultiWorkerMirrored", worker=2, ps=1)),), phases=PENDING),
+    story("invalid", submit(job("train", "MultiWorkerMirrored", worker=2, ps=1)), phases=PENDING),
     # One worker's init container waits for the other, and gives up when the start does, or before an
     # operator that was away.
-    Scenario(
-        name="unschedulable",
+    story(
+        "unschedulable",
+        submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
+        Step(shows("train", "Created", "False", "StartDeadlineExceeded"), _add_a_gpu),
         forgives=_WHO_WAS_MISSING,
-        script=(
-            submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
-            Step(shows("train", "Created", "False", "StartDeadlineExceeded"), _add_a_gpu),
-        ),
         schedulable_gpus=1,
     ),
-    Scenario(
-        name="half-created-too-late",
+    story(
+        "half-created-too-late",
+        Step(
+            at_once,
+            then(
+                refuse(refuse_pod("train-worker-1", ApiError(0, "Timeout", "no answer from the API server"))),
+                apply(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
+            ),
+        ),
+        Step(created("train", 1), nothing),
+        Step(no_pods("train"), refuse_no_more),
         forgives=_WHO_WAS_MISSING | {f"{STATUS}lastFailure": "with a fault besides, the silence counts as a refusal"},
-        script=(
-            Step(
-                at_once,
-                then(
-                    refuse(refuse_pod("train-worker-1", ApiError(0, "Timeout", "no answer from the API server"))),
-                    apply(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
-                ),
-            ),
-            Step(created("train", 1), nothing),
-            Step(no_pods("train"), refuse_no_more),
-        ),
     ),
-    Scenario(
-        name="unschedulable-and-fail-policy",
-        forgives=_WHO_WAS_MISSING,
-        script=(
-            submit(
-                job(
-                    "train",
-                    worker=2,
-                    run_policy={"startDeadlineSeconds": 30, "startPolicy": "Fail", "cleanPodPolicy": "All"},
-                )
-            ),
+    story(
+        "unschedulable-and-fail-policy",
+        submit(
+            job(
+                "train",
+                worker=2,
+                run_policy={"startDeadlineSeconds": 30, "startPolicy": "Fail", "cleanPodPolicy": "All"},
+            )
         ),
+        forgives=_WHO_WAS_MISSING,
         schedulable_gpus=1,
         phases=FAILED,
     ),
-    Scenario(
-        name="schedule-timeout",
+    story(
+        "schedule-timeout",
+        submit(job("train", worker=2, run_policy={"schedulingPolicy": {"scheduleTimeoutSeconds": 20}})),
+        Step(shows("train", "Created", "False", "ScheduleTimeoutExceeded"), _add_a_gpu),
         forgives=_WHO_WAS_MISSING,
-        script=(
-            submit(job("train", worker=2, run_policy={"schedulingPolicy": {"scheduleTimeoutSeconds": 20}})),
-            Step(shows("train", "Created", "False", "ScheduleTimeoutExceeded"), _add_a_gpu),
-        ),
         schedulable_gpus=1,
     ),
-    Scenario(
-        name="unschedulable-while-invalid",
+    story(
+        "unschedulable-while-invalid",
+        submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
+        Step(created("train", 2), nothing),
+        Step(shows("train", "Created", "True"), edit("train", strategy="Nonsense")),
+        Step(shows("train", "Created", "False", "StartDeadlineExceeded"), _add_a_gpu),
+        Step(no_pods("train"), edit("train", strategy="MultiWorkerMirrored")),
         forgives=_WHO_WAS_MISSING,
-        script=(
-            submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
-            Step(created("train", 2), nothing),
-            Step(shows("train", "Created", "True"), edit("train", strategy="Nonsense")),
-            Step(shows("train", "Created", "False", "StartDeadlineExceeded"), _add_a_gpu),
-            Step(no_pods("train"), edit("train", strategy="MultiWorkerMirrored")),
-        ),
         schedulable_gpus=1,
     ),
-    Scenario(
-        name="edited-while-unschedulable",
+    story(
+        "edited-while-unschedulable",
+        submit(job("train", worker=3, run_policy={"startDeadlineSeconds": 30})),
+        Step(shows("train", "Created", "True"), edit("train", replicaSpecs={"worker": {"replicas": 2}})),
         forgives=_WHO_WAS_MISSING,
-        script=(
-            submit(job("train", worker=3, run_policy={"startDeadlineSeconds": 30})),
-            Step(shows("train", "Created", "True"), edit("train", replicaSpecs={"worker": {"replicas": 2}})),
-        ),
         schedulable_gpus=2,
     ),
-    Scenario(
-        name="image-missing-then-pushed",
-        forgives={**_WHO_WAS_MISSING, **_PAUSED_TOO_LONG},
-        script=(
-            submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
-            Step(
-                shows("train", "Created", "False", "StartDeadlineExceeded"),
-                lambda world: world.kubelet.missing_images.clear(),
-            ),
+    story(
+        "image-missing-then-pushed",
+        submit(job("train", worker=2, run_policy={"startDeadlineSeconds": 30})),
+        Step(
+            shows("train", "Created", "False", "StartDeadlineExceeded"),
+            lambda world: world.kubelet.missing_images.clear(),
         ),
+        forgives={**_WHO_WAS_MISSING, **_PAUSED_TOO_LONG},
         missing_images=frozenset({"example.com/train:1"}),
     ),
 )

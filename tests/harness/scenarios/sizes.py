@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.harness import sizes
-from tests.harness.scenario import NAMESPACE, Do, Scenario, Step, created, job, training
+from tests.harness.scenario import NAMESPACE, Do, Step, created, job, story, training
 from tests.harness.scenarios.common import FAILED, FOREVER, submit
 
 ENTRIES, REPLICAS = 600, 8
@@ -19,14 +19,12 @@ LARGE = job("train", run_policy={"backoffLimit": 0})
 LARGE["spec"]["replicaSpecs"] = {"worker": {"replicas": REPLICAS, "template": sizes.TEMPLATES["env"](ENTRIES)}}
 
 SIZES = (
-    Scenario(
-        name="large",
+    story(
+        "large",
+        submit(LARGE),
+        Step(created("train", REPLICAS), lambda _: None),
+        Step(training("train"), _says("train-worker-1", 200, SAID)),
         ends=FOREVER,
-        script=(
-            submit(LARGE),
-            Step(created("train", REPLICAS), lambda _: None),
-            Step(training("train"), _says("train-worker-1", 200, SAID)),
-        ),
         phases=FAILED,
         schedulable_gpus=REPLICAS,
     ),

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.harness.scenario import Scenario, Step, counts, evict, finish, job, nothing, restarted, then, trains_without
+from tests.harness.scenario import (
+    Step,
+    counts,
+    evict,
+    finish,
+    job,
+    nothing,
+    restarted,
+    story,
+    then,
+    trains_without,
+)
 from tests.harness.scenarios.common import FOREVER, submit
 from tests.harness.scenarios.resizes import FORGIVES_PROGRESS
 
@@ -16,26 +27,22 @@ _TWO_AND_A_SPARE = job(
 )
 
 SPARES = (
-    Scenario(
-        name="a_spare_takes_the_place_of_an_evicted_worker",
-        script=(
-            submit(_TWO_AND_A_SPARE),
-            Step(counts("train", "ready", 3), evict("train-worker-1")),
-            Step(trains_without("train", 1), then(finish("train-worker-0", 0), finish("train-worker-2", 0))),
-        ),
+    story(
+        "a_spare_takes_the_place_of_an_evicted_worker",
+        submit(_TWO_AND_A_SPARE),
+        Step(counts("train", "ready", 3), evict("train-worker-1")),
+        Step(trains_without("train", 1), then(finish("train-worker-0", 0), finish("train-worker-2", 0))),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
-    Scenario(
-        name="spares_take_turns",
-        script=(
-            submit(_TWO_AND_A_SPARE),
-            Step(counts("train", "ready", 3), evict("train-worker-1")),
-            Step(trains_without("train", 1), nothing),
-            Step(restarted("train-worker-1"), nothing),
-            Step(counts("train", "ready", 3), evict("train-worker-2")),
-            Step(trains_without("train", 2), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
-        ),
+    story(
+        "spares_take_turns",
+        submit(_TWO_AND_A_SPARE),
+        Step(counts("train", "ready", 3), evict("train-worker-1")),
+        Step(trains_without("train", 1), nothing),
+        Step(restarted("train-worker-1"), nothing),
+        Step(counts("train", "ready", 3), evict("train-worker-2")),
+        Step(trains_without("train", 2), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
         ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
