@@ -84,11 +84,6 @@ def test_all_who_train_together_are_supervised_or_none(strategy: str, role: Role
     assert "TFGPU_RECOVERY" not in environment(found)
 
 
-def test_the_commands_of_an_image_are_not_known_here() -> None:
-    found = container("OneDevice", worker=template(args=["a"]))
-    assert ("command" in found, found["args"]) == (False, ["a"])
-
-
 def test_workers_that_predict_share_the_budget_by_how_many_there_may_be() -> None:
     worker = {"replicas": 2, "minReplicas": 1, "maxReplicas": 4}
     trainer = {

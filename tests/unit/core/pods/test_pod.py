@@ -23,24 +23,6 @@ def with_template(template: dict[str, Any]) -> dict[str, Any]:
     return make.job("OneDevice", worker={"template": template}, trainer=None, image="mine:1")
 
 
-def test_the_environment_is_the_contract_with_the_trainer() -> None:
-    gpu = {"memory": {"limitMiB": 4096}}
-    found = env(built(make.job("Mirrored", worker={"gpus": 2}, gpu=gpu), attempt=3))
-    assert found == {
-        "TFGPU_STRATEGY": "Mirrored",
-        "TFGPU_JOB": "train",
-        "TFGPU_NAMESPACE": "ns",
-        "TFGPU_JOB_UID": make.JOB_UID,
-        "TFGPU_REPLICA_TYPE": "worker",
-        "TFGPU_REPLICA_INDEX": "0",
-        "TFGPU_ATTEMPT": "3",
-        "TFGPU_REPLICA_RESTART": "0",
-        "TFGPU_GPUS": "2",
-        "TFGPU_GPU_MEMORY_GROWTH": "false",
-        "TFGPU_GPU_MEMORY_LIMIT_MIB": "4096",
-    }
-
-
 @pytest.mark.parametrize(
     ("strategy", "parts", "role", "gpus"),
     [
@@ -80,33 +62,11 @@ def test_devices_by_a_resource_claim_are_not_asked_for_twice() -> None:
     assert main(pod)["resources"]["limits"] == {"nvidia.com/gpu": 1}, "a network card by claim, GPUs as ever"
 
 
-def test_empty_keys_of_a_template_mean_nothing() -> None:
-    empty = {"ports": None, "volumeMounts": None, "resources": {"limits": None}}
-    spec = {"containers": [{"name": "tensorflow", "command": ["train"], **empty}], "securityContext": None}
-    pod = built(with_template({"spec": spec}))
-    assert main(pod)["ports"] == [{"name": "tensorflow", "containerPort": 2222}]
-    assert main(pod)["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
-    assert "securityContext" not in pod["spec"]
-
-
 def test_a_container_is_added_to_a_template_of_sidecars() -> None:
     pod = built(
         make.job("OneDevice", worker={"template": {"spec": {"containers": [{"name": "logger", "image": "l:1"}]}}})
     )
     assert [container["name"] for container in pod["spec"]["containers"]] == ["tensorflow", "logger"]
-
-
-def test_the_templates_own_variables_come_last_so_that_they_may_refer_to_ours() -> None:
-    container = {"name": "tensorflow", "command": ["train"], "env": [{"name": "RUN", "value": "$(TFGPU_JOB)"}]}
-    pod = built(with_template({"spec": {"containers": [container]}}))
-    assert main(pod)["env"][-1] == {"name": "RUN", "value": "$(TFGPU_JOB)"}
-
-
-def test_the_priority_class_of_the_scheduling_policy_is_that_of_pods_that_name_none() -> None:
-    run = {"schedulingPolicy": {"priorityClass": "urgent"}}
-    assert built(make.job("OneDevice", run=run))["spec"]["priorityClassName"] == "urgent"
-    own = {"template": {"spec": {"priorityClassName": "mine"}}}
-    assert built(make.job("OneDevice", run=run, worker=own))["spec"]["priorityClassName"] == "mine"
 
 
 @pytest.mark.parametrize(
@@ -131,14 +91,6 @@ def test_a_port_2222_of_the_template_is_kept() -> None:
     container = {"name": "tensorflow", "command": ["train"], "ports": [{"name": "grpc", "containerPort": 2222}]}
     pod = built(with_template({"spec": {"containers": [container]}}))
     assert main(pod)["ports"] == [{"name": "grpc", "containerPort": 2222}]
-
-
-def test_an_own_image_runs_its_own_command_as_its_own_user() -> None:
-    pod = built(with_template({}))
-    assert "command" not in main(pod)
-    assert "securityContext" not in pod["spec"]
-    assert names.ANNOTATION_TRAINER_CONFIG not in pod["metadata"]["annotations"]
-    assert [volume["name"] for volume in pod["spec"]["volumes"]] == ["tfgpu-shm"]
 
 
 def test_autoscalers_leave_a_pod_alone_unless_the_job_or_its_template_says_otherwise() -> None:

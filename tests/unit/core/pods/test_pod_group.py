@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +9,7 @@ from tests.unit.core import make
 
 from tfgpujob.core.observed.gang import GANG_SCHEDULERS
 from tfgpujob.core.observed.snapshot import Kind
-from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.pod_group import build_pod_group
-from tfgpujob.names import Role
 
 
 def group(kind: Kind = Kind.VOLCANO_POD_GROUP, attempt: int = 1, **job: Any) -> Any:
@@ -29,29 +26,9 @@ def test_a_gang_is_all_but_the_evaluator_or_what_the_job_says_and_never_more_tha
     assert found["spec"] == {"minMember": least}
 
 
-def test_it_is_the_jobs_and_the_attempts() -> None:
-    metadata = group(attempt=7)["metadata"]
-    assert (metadata["name"], metadata["labels"]["tfgpu.dev/attempt"]) == ("train", "7")
-    (owner,) = metadata["ownerReferences"]
-    assert (owner["uid"], owner["controller"]) == (make.JOB_UID, True)
-
-
 @pytest.mark.parametrize("kind", GANG_SCHEDULERS["Native"].kinds)
 def test_each_version_of_the_native_api_has_its_fields(kind: Kind) -> None:
     found = group(kind, run={"schedulingPolicy": {"priorityClass": "high"}})
     assert found["apiVersion"] == f"scheduling.k8s.io/{kind.split('.')[1]}"
     priority = {} if "v1alpha2" in kind else {"priorityClassName": "high"}
     assert found["spec"] == {"schedulingPolicy": {"gang": {"minCount": 2}}, **priority}
-
-
-def test_a_templates_own_words_win() -> None:
-    template = {
-        "metadata": {"annotations": {"scheduling.k8s.io/group-name": "mine"}},
-        "spec": {"schedulerName": "my-volcano"},
-    }
-    run = {"schedulingPolicy": {"gang": "Volcano"}}
-    job = make.job(worker={"replicas": 2, "template": template}, run=run)
-    config = replace(make.CONFIG, gangs=(("Volcano", Kind.VOLCANO_POD_GROUP),))
-    pod: Any = build_pod(job, make.parsed(job), make.plan(job, config), Replica(Role.WORKER, 0, 1))
-    assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "mine"
-    assert pod["spec"]["schedulerName"] == "my-volcano"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.core import make
 
-from tfgpujob.core.pods.tf_config import Address, peers_to_wait_for, tf_config
+from tfgpujob.core.pods.tf_config import Address, tf_config
 from tfgpujob.names import Role
 from tfgpujob_contract.strategies import Strategy
 
@@ -68,47 +67,3 @@ def test_tf_config(strategy: str, roles: dict[str, Any], role: str, index: int, 
 
 def test_every_strategy_and_role_stands_in_the_table() -> None:
     assert {row[0] for row in TABLE} == {str(strategy) for strategy in Strategy}
-
-
-def test_two_workers_differ_in_their_task_only() -> None:
-    first, second = (config("MultiWorkerMirrored", "worker", index, worker=2) for index in (0, 1))
-    assert first.pop("task") != second.pop("task")
-    assert first == second
-
-
-def test_a_parameter_server_job_without_a_chief_gets_one() -> None:
-    assert config("ParameterServer", "chief", 0, worker=1, ps=1)["cluster"]["chief"] == [at("chief", 0)]
-
-
-def test_a_role_without_replicas_is_in_no_cluster() -> None:
-    assert config("Custom", "chief", 0, chief=1, worker=0)["cluster"] == {"chief": [at("chief", 0)]}
-
-
-def test_a_pod_of_several_processes_hosts_a_task_for_each_port() -> None:
-    ports = (2222, 2223, 2224, 2225)
-    plan = replace(make.plan(make.job(worker=2)), ports={Role.WORKER: ports})
-    found = json.loads(tf_config(Strategy.MULTI_WORKER_MIRRORED, plan, ADDRESS, Role.WORKER, 1) or "")
-    assert found["cluster"]["worker"] == [at("worker", pod, port) for pod in (0, 1) for port in ports]
-    assert found["task"] == {"type": "worker", "index": 4}, "the first of the pod's four"
-
-
-WAITS = [
-    ("MultiWorkerMirrored", "chief", ("chief", "worker", "worker")),
-    ("MultiWorkerMirrored", "worker", ("chief", "worker", "worker")),
-    ("MultiWorkerMirrored", "evaluator", ()),
-    ("ParameterServer", "chief", ("worker", "worker", "ps", "ps")),
-    ("ParameterServer", "worker", ()),
-    ("ParameterServer", "ps", ()),
-    ("ParameterServer", "evaluator", ()),
-    ("Custom", "worker", ()),
-    ("Mirrored", "worker", ()),
-    ("OneDevice", "worker", ()),
-]
-
-
-@pytest.mark.parametrize(("strategy", "role", "peers"), WAITS, ids=[f"{row[0]} {row[1]}" for row in WAITS])
-def test_who_waits_for_whom(strategy: str, role: str, peers: tuple[str, ...]) -> None:
-    roles = {"MultiWorkerMirrored": MWMS, "ParameterServer": PS, "Custom": PS}.get(strategy, {"worker": 1})
-    hosts = peers_to_wait_for(Strategy(strategy), make.plan(make.job(strategy, **roles)), ADDRESS, Role(role))
-    assert tuple(host.split("-")[1] for host in hosts) == peers
-    assert all(host.endswith(".train.ns.svc") for host in hosts)

@@ -30,12 +30,6 @@ def test_where_it_can_be_done() -> None:
     assert affinities(RACK, worker=2) == {"train-worker-0": near, "train-worker-1": near}
 
 
-def test_as_a_condition() -> None:
-    assert affinities({**RACK, "topologyMode": "Required"}, worker=1) == {
-        "train-worker-0": {"podAffinity": {REQUIRED: [term()]}}
-    }
-
-
 def test_the_evaluator_goes_where_it_likes_and_draws_nobody_there() -> None:
     found = affinities(RACK, worker=1, evaluator=1)
     assert found["train-evaluator-0"] is None
@@ -49,7 +43,3 @@ def test_the_templates_own_affinity_holds_besides() -> None:
         "train-worker-0": {"podAntiAffinity": {REQUIRED: [own]}, "podAffinity": {REQUIRED: [own, term()]}}
     }
     assert apart["podAffinity"] == {REQUIRED: [own]}, "the job's own object was changed"
-
-
-def test_without_the_field_nothing_is_added() -> None:
-    assert affinities({}, worker=1) == {"train-worker-0": None}

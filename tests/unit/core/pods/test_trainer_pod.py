@@ -12,7 +12,7 @@ from tests.unit.core.pods.built import built, main
 from tests.unit.core.simulator import World
 
 from tfgpujob import names
-from tfgpujob.core.observed.plan import Plan, resolve
+from tfgpujob.core.observed.plan import resolve
 from tfgpujob.core.pods.pod import Replica, build_pod
 from tfgpujob.core.pods.trainer_pod import stop_seconds
 from tfgpujob.names import Role
@@ -29,24 +29,6 @@ def mounts(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
         mount["mountPath"]: sources[mount["name"]] | {k: v for k, v in mount.items() if k not in {"name", "mountPath"}}
         for mount in main(pod)["volumeMounts"]
     }
-
-
-def test_the_configuration_is_spec_trainer_with_its_defaults() -> None:
-    pod = trained(params={"units": [64, 32], "dropout": None})
-    config = json.loads(pod["metadata"]["annotations"][names.ANNOTATION_TRAINER_CONFIG])
-    assert config["globalBatchSize"] == 64
-    assert config["params"] == {"units": [64, 32], "dropout": None}, "given to the user's function as written"
-    assert config["checkpoint"] == {"keep": 3}
-    assert main(pod)["command"] == ["tfgpu-train", "--config", "/etc/tfgpu/trainer.json"]
-    assert mounts(pod)["/etc/tfgpu"]["readOnly"] is True
-
-
-def test_output_goes_to_an_empty_dir_or_to_the_claim() -> None:
-    assert mounts(trained())["/output"] == {"emptyDir": {}}
-    claimed = trained(output={"claim": "results", "directory": "/results"})
-    assert mounts(claimed)["/results"] == {"persistentVolumeClaim": {"claimName": "results"}}
-    folder = trained(output={"claim": "results", "subPath": "runs/2"})
-    assert mounts(folder)["/output"] == {"persistentVolumeClaim": {"claimName": "results"}, "subPath": "runs/2"}
 
 
 @pytest.mark.parametrize("path", ["/output", "/output/"])
@@ -82,13 +64,6 @@ def test_code_comes_to_its_folder(code: dict[str, Any], mounted: dict[str, Any])
     assert mounts(trained(code=code))["/code"] == mounted
 
 
-def test_code_from_an_image_is_copied_before_the_trainer_starts() -> None:
-    (copy,) = trained(code={"image": "code:1"})["spec"]["initContainers"]
-    assert copy["image"] == "code:1"
-    assert copy["command"] == ["cp", "-R", "/code/.", copy["volumeMounts"][0]["mountPath"]]
-    assert copy["volumeMounts"][0]["name"] == names.CODE_VOLUME
-
-
 @pytest.mark.parametrize(
     ("of_pod", "of_container", "user"),
     [({}, {}, 65532), ({"runAsUser": 7}, {}, None), ({}, {"runAsUser": 8}, 8), ({"runAsUser": 7}, {"runAsUser": 8}, 8)],
@@ -104,44 +79,10 @@ def test_who_copies_is_not_root_and_is_who_trains(of_pod: Any, of_container: Any
     assert copy["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
-def with_volumes(**trainer: Any) -> dict[str, Any]:
-    """The pod where every node mounts images."""
-    job = make.job("OneDevice", trainer={**make.TRAINER, **trainer})
-    spec = make.parsed(job)
-    plan = resolve(spec, make.CONFIG, image_volumes=True)
-    return dict(build_pod(job, spec, Plan.from_status(plan.to_status()), Replica(Role.WORKER, 0, 1)))
-
-
-def test_models_from_an_image_are_copied_to_their_folder() -> None:
-    pod = trained(models={"image": "models:1"}, code={"image": "code:1"})
-    code, models = pod["spec"]["initContainers"]
-    assert (code["image"], models["image"]) == ("code:1", "models:1")
-    assert models["command"] == ["cp", "-R", "/models/.", models["volumeMounts"][0]["mountPath"]]
-    assert mounts(pod)["/models"] == {"emptyDir": {}, "readOnly": True}
-    assert json.loads(pod["metadata"]["annotations"][names.ANNOTATION_TRAINER_CONFIG])["models"] == {
-        "image": "models:1"
-    }
-
-
-def test_images_become_volumes_where_every_node_mounts_such() -> None:
-    pod = with_volumes(models={"image": "models:1"}, code={"image": "code:1"})
-    assert "initContainers" not in pod["spec"]
-    assert mounts(pod)["/code"] == {"image": {"reference": "code:1"}, "readOnly": True, "subPath": "code"}
-    assert mounts(pod)["/models"] == {"image": {"reference": "models:1"}, "readOnly": True, "subPath": "models"}
-
-
 def test_an_administrator_may_have_images_copied_all_the_same() -> None:
     spec = make.parsed(make.job("OneDevice", trainer={**make.TRAINER, "code": {"image": "code:1"}}))
     assert resolve(spec, make.CONFIG, image_volumes=True).image_volumes
     assert not resolve(spec, replace(make.CONFIG, image_volumes=False), image_volumes=True).image_volumes
-
-
-@pytest.mark.parametrize(
-    "code", [None, {"configMap": {"name": "c"}}, {"git": {"url": "https://a.b/c", "revision": "0" * 40}}]
-)
-def test_what_comes_from_no_image_is_as_ever(code: dict[str, Any] | None) -> None:
-    trainer = {} if code is None else {"code": code}
-    assert with_volumes(**trainer)["spec"] == trained(**trainer)["spec"]
 
 
 GIT = {"url": "https://git.example.com/a.git", "revision": "0a" * 20}
@@ -198,21 +139,6 @@ def test_what_fetches_the_code_starts_wherever_the_trainer_starts() -> None:
     assert fetch["securityContext"]["runAsUser"] == 1000
     assert fetch["securityContext"]["allowPrivilegeEscalation"] is False
     assert fetch["resources"] == {"limits": room, "requests": room}
-
-
-def test_the_pod_is_restricted_unless_the_template_says_otherwise() -> None:
-    pod = trained()
-    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
-    assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert main(pod)["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    own = {"spec": {"securityContext": {"runAsNonRoot": False}}}
-    assert built(make.job("OneDevice", worker={"template": own}))["spec"]["securityContext"]["runAsNonRoot"] is False
-
-
-def test_there_is_time_to_save() -> None:
-    assert trained()["spec"]["terminationGracePeriodSeconds"] == 120
-    own = {"spec": {"terminationGracePeriodSeconds": 5}}
-    assert built(make.job("OneDevice", worker={"template": own}))["spec"]["terminationGracePeriodSeconds"] == 5
 
 
 @pytest.mark.parametrize(
