@@ -43,7 +43,9 @@ class Position:
     def since(self) -> str:
         """Value for the query `sinceTime`; empty: from the beginning. Pass the answer to `new`."""
         self._old, self._again, self._passed = bool(self.last), 0, None
-        return _earlier(self.last) if self.last else ""
+        if not self.last:
+            return ""
+        return (datetime.fromisoformat(self.last[:19]) - MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def new(self, part: Part) -> Part | None:
         """The part, without its time, if it was not read before; None if it was."""
@@ -104,7 +106,3 @@ def _comparable(stamp: str) -> str:
     if zone != "Z":
         seconds = datetime.fromisoformat(f"{seconds}{zone}").astimezone(UTC).isoformat()[:19]
     return f"{seconds}.{fraction:0<9}"
-
-
-def _earlier(comparable: str) -> str:
-    return (datetime.fromisoformat(comparable[:19]) - MARGIN).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tfgpujob.api import JobSpec
-from tfgpujob.core.observed.snapshot import Config, Event, Outcome, Snapshot
+from tfgpujob.core.observed.snapshot import Config, Outcome, Snapshot
 from tfgpujob.core.policies import (
     edited,
     ensure_pods,
@@ -53,10 +53,7 @@ def reconcile(snapshot: Snapshot, builder: StatusBuilder, spec: JobSpec, config:
     restarts = in_place.count(spec, builder, ctx.observed, snapshot)
     events = (*restarts, *stall.update_conditions(ctx), *idle.update_condition(ctx))
     outcome = next(outcome for policy in _CHAIN if (outcome := policy(ctx)) is not None)
-    return _with_events(_with_stale_replicas_deleted(ctx, outcome), events)
-
-
-def _with_events(outcome: Outcome, events: tuple[Event, ...]) -> Outcome:
+    outcome = _with_stale_replicas_deleted(ctx, outcome)
     return outcome if outcome.lookups else replace(outcome, events=(*events, *outcome.events))
 
 

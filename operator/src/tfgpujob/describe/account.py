@@ -88,16 +88,12 @@ def recovery_table(told: Mapping[str, Any]) -> str:
     failed = moment(told.get("failed"))
     if failed is None:
         return ""
-    where = "in place" if told.get("how") == "InPlace" else "with new pods"
+    # A recovery in place is timed to the millisecond.
+    where, digits = ("in place", 3) if told.get("how") == "InPlace" else ("with new pods", 0)
     lines = [f"Recovery    the last one, {where}"]
     for name in MOMENTS:
         at = moment(told.get(name))
         if at is not None:
-            after = "" if name == "failed" else f"{(at - failed).total_seconds():+.{_digits(told)}f} s"
+            after = "" if name == "failed" else f"{(at - failed).total_seconds():+.{digits}f} s"
             lines.append(f"  {at.strftime('%H:%M:%S'):<10}{after:>10}  {_MOMENTS[name]}")
     return "\n".join(lines)
-
-
-def _digits(told: Mapping[str, Any]) -> int:
-    """Digits of seconds: a recovery in place is timed to the millisecond."""
-    return 3 if told.get("how") == "InPlace" else 0

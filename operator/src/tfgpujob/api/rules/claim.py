@@ -62,18 +62,16 @@ _PODS_GPUS: Final = "a pod's GPUs follow from role, strategy and two fields: tha
 _NO_MODEL: Final = "the schema keeps these fields as they are given, and CEL knows no field that the schema does not"
 
 
-def _at_claim(rule: str, field: str, message: str) -> tuple[Cel, ...]:
-    return (Cel(at=_FIELD, rule=rule, field=field, message=message),)
-
-
 RULES = rules_of(
     JobRule(
         "claim.one-way",
         _one_way,
-        cel=_at_claim(
-            f"{' + '.join(f'(has(self.{name}) ? 1 : 0)' for name in _WAYS)} == 1",
-            "",
-            f"one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]} says which devices; {_ONE_WAY}",
+        cel=(
+            Cel(
+                at=_FIELD,
+                rule=f"{' + '.join(f'(has(self.{name}) ? 1 : 0)' for name in _WAYS)} == 1",
+                message=f"one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]} says which devices; {_ONE_WAY}",
+            ),
         ),
     ),
     Refusal(

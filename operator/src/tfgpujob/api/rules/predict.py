@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules.rule import Cel, Job, JobRule, Refusal, rules_of, strategy_in, training_of
-from tfgpujob.api.spec import ReplicaSpecs
 from tfgpujob.api.strategies import having
 from tfgpujob.api.template import PodTemplate, items
 from tfgpujob.names import Role
@@ -54,10 +53,6 @@ PREDICTS = predicts("self")
 
 def _predicting(job: Job) -> TrainerConfig | None:
     return job.spec.trainer if job.spec.predicts else None
-
-
-def _predicting_replicas(job: Job) -> ReplicaSpecs | None:
-    return job.spec.replica_specs if job.spec.predicts else None
 
 
 def _elastic_output(job: Job) -> Iterator[Invalid]:
@@ -120,7 +115,7 @@ RULES = rules_of(
     *(
         Refusal(
             "predict.workers",
-            of=_predicting_replicas,
+            of=lambda job: job.spec.replica_specs if job.spec.predicts else None,
             breaks=lambda replicas, role=role: bool(replicas.count(role)),  # type: ignore[misc]
             at="spec",
             field=f"replicaSpecs.{role}",

@@ -106,7 +106,8 @@ def _followed(account: Account, pod: Pod, ledger: TrainerLedger | None, now: dat
         # Its report was lost with it, or with another process of the operator. What is recorded stays.
         return _closed_untold(account, until) if ended or at_the_end else account
     if not ended and not at_the_end and ledger is not None:
-        until = min(now, max(_from_milliseconds(ledger.until), _moment(pod.program_began) or account.since))
+        told = datetime.fromtimestamp(ledger.until // 1000, UTC)
+        until = min(now, max(told, _moment(pod.program_began) or account.since))
     until = max(until.replace(microsecond=0), account.time)
     reached = max(account.reached, ledger.reached if ledger is not None else 0)
     spans = _spans(pod, ledger, account.since, until)
@@ -218,10 +219,6 @@ def _finished(status: Mapping[str, Any]) -> bool:
 
 def _moment(text: str) -> datetime | None:
     return moment(text) if text else None
-
-
-def _from_milliseconds(since_1970: int) -> datetime:
-    return datetime.fromtimestamp(since_1970 // 1000, UTC)
 
 
 def _milliseconds(since: datetime, until: datetime) -> int:
