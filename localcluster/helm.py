@@ -4,16 +4,18 @@ With a `helm` binary on PATH that one works, version 3 or 4; else Helm's own cod
 that the tools' environment has. Both raise HelmError with Helm's words.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
@@ -94,7 +96,7 @@ def template(
     api_versions: Sequence[str] = (),
 ) -> list[Object]:
     """The objects that an install on such a server would create; `api_versions` come on top of the usual ones."""
-    found = _rendered(chart, values, release, namespace, kube_version, api_versions)
+    found = _rendered(chart, values, _Options(release, namespace, kube_version, tuple(api_versions)))
     return [item for item in found if not _is_hook(item)]
 
 
@@ -107,26 +109,27 @@ def hooks(
     kube_version: str = "v1.34.0",
 ) -> list[Object]:
     """What Helm creates at its time only, such as for `helm test`."""
-    return [item for item in _rendered(chart, values, release, namespace, kube_version, ()) if _is_hook(item)]
+    return [item for item in _rendered(chart, values, _Options(release, namespace, kube_version)) if _is_hook(item)]
 
 
 def _is_hook(item: Object) -> bool:
     return "helm.sh/hook" in ((item.get("metadata") or {}).get("annotations") or {})
 
 
-def _rendered(  # noqa: PLR0917 - as in the protocol
-    chart: Path, values: Values | None, release: str, namespace: str, kube_version: str, api_versions: Sequence[str]
-) -> list[Object]:
-    text = _helm().render(
-        chart,
-        dict(values or {}),
-        release=release,
-        namespace=namespace,
-        kube_version=kube_version,
-        api_versions=list(api_versions),
-    )
+def _rendered(chart: Path, values: Values | None, options: _Options) -> list[Object]:
+    text = _helm().render(chart, dict(values or {}), options)
     # The definition is 100 KB of YAML: libyaml takes a tenth of the time.
     return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What a chart is rendered for, by the names that Helm's code has for them."""
+
+    name: str
+    namespace: str
+    kube_version: str
+    api_versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,27 +139,7 @@ class _Release:
     namespace: str
 
 
-class _Helm(Protocol):
-    def status(self, release: _Release) -> str: ...
-    def deploy(
-        self, release: _Release, chart: Path | str, values: Object, *, upgrade: bool, timeout_seconds: int
-    ) -> None: ...
-    def push(self, archive: Path, remote: str) -> None: ...
-    def run_tests(self, release: _Release, timeout_seconds: int) -> None: ...
-    def uninstall(self, release: _Release, timeout_seconds: int) -> None: ...
-    def render(
-        self,
-        chart: Path,
-        values: Object,
-        *,
-        release: str,
-        namespace: str,
-        kube_version: str,
-        api_versions: list[str],
-    ) -> str: ...
-
-
-def _helm() -> _Helm:
+def _helm() -> _Binary | _Sdk:
     binary = shutil.which("helm")
     return _Binary(binary) if binary else _Sdk()
 
@@ -194,19 +177,10 @@ class _Binary:
         how = ("--wait", "--timeout", f"{timeout_seconds}s", "--ignore-not-found")
         self._run("uninstall", release.name, *_where(release), *how)
 
-    def render(
-        self,
-        chart: Path,
-        values: Object,
-        *,
-        release: str,
-        namespace: str,
-        kube_version: str,
-        api_versions: list[str],
-    ) -> str:
-        extra = [argument for version in api_versions for argument in ("--api-versions", version)]
-        where = ("--namespace", namespace, "--kube-version", kube_version, "--values", "-")
-        return self._run("template", release, str(chart), *where, *extra, stdin=json.dumps(values))
+    def render(self, chart: Path, values: Object, options: _Options) -> str:
+        extra = [argument for version in options.api_versions for argument in ("--api-versions", version)]
+        where = ("--namespace", options.namespace, "--kube-version", options.kube_version, "--values", "-")
+        return self._run("template", options.name, str(chart), *where, *extra, stdin=json.dumps(values))
 
     def _run(self, *arguments: str, stdin: str = "") -> str:
         command = [self._path, *arguments]
@@ -272,25 +246,10 @@ class _Sdk:
         with self._translated(), self._config(release) as config:
             config.uninstall(release.name, ignore_not_found=True, timeout=timeout_seconds, wait="watcher")
 
-    def render(
-        self,
-        chart: Path,
-        values: Object,
-        *,
-        release: str,
-        namespace: str,
-        kube_version: str,
-        api_versions: list[str],
-    ) -> str:
-        options = {
-            "name": release,
-            "namespace": namespace,
-            "kube_version": kube_version,
-            "api_versions": api_versions,
-        }
+    def render(self, chart: Path, values: Object, options: _Options) -> str:
         with self._translated(), self._sdk.Chart.load(chart) as loaded:
             # The library takes the last two options, but Chart.render() has no parameters for them.
-            arguments = (loaded._raw(), json.dumps(values), json.dumps(options))  # noqa: SLF001
+            arguments = (loaded._raw(), json.dumps(values), json.dumps(asdict(options)))  # noqa: SLF001
             rendered = self._sdk._native.call_string("helm_render", *arguments)  # noqa: SLF001
         manifests: dict[str, str] = json.loads(rendered)
         return "\n---\n".join(text for path, text in manifests.items() if not path.endswith("NOTES.txt"))
