@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
@@ -49,10 +49,8 @@ class Writes(Protocol):
     def expire(self, before: int, most_bytes: int) -> int: ...
 
 
-class FetchSeries(Protocol):
-    """GET /progress?series=0 of the pod at this address, with this token unless it is empty; None: no answer."""
-
-    async def __call__(self, ip: str, token: str) -> bytes | None: ...
+FetchSeries = Callable[[str, str], Awaitable[bytes | None]]
+"""GET /progress?series=0 of the pod at this address, with this token unless it is empty; None: no answer."""
 
 
 class Curves(NamedTuple):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from tfgpujob_contract.pod import MAX_PROGRESS, MAX_SERIES, PROGRESS_PORT, PROGRESS_TOKEN_HEADER
 
@@ -16,22 +17,16 @@ _MAX_HEAD: Final = 1 << 10
 """Bytes of the headers of an answer; a trainer's have some 150."""
 
 
-class FetchProgress(Protocol):
-    """GET /progress of the pod at this address, with this token unless it is empty.
+FetchProgress = Callable[[str, str], Awaitable[bytes | None]]
+"""GET /progress of the pod at this address, with this token unless it is empty.
 
-    None: the pod can't be reached, or its answer is not a report.
-    """
+None: the pod can't be reached, or its answer is not a report.
+"""
+PutWorkers = Callable[[str, str, int], Awaitable[tuple[int, bytes] | None]]
+"""PUT /workers of the leader at this address, with this token: HTTP status and body of the answer.
 
-    async def __call__(self, ip: str, token: str) -> bytes | None: ...
-
-
-class PutWorkers(Protocol):
-    """PUT /workers of the leader at this address: HTTP status and body of the answer.
-
-    None: it can't be reached.
-    """
-
-    async def __call__(self, ip: str, token: str, workers: int) -> tuple[int, bytes] | None: ...
+None: it can't be reached.
+"""
 
 
 class HttpProgressClient:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tfgpujob import names
 from tfgpujob.core.observed.snapshot import Config, Event, Kind, Object, Outcome, Refusal, Snapshot, StatusUpdate
@@ -27,32 +27,13 @@ logger = logging.getLogger(__name__)
 LOOKUP_ROUNDS: Final = 3
 
 
-class Reconcile(Protocol):
-    def __call__(self, snapshot: Snapshot, now: datetime, config: Config) -> Outcome: ...
-
-
-class FinalizeStatus(Protocol):
-    def __call__(
-        self,
-        snapshot: Snapshot,
-        outcome: Outcome,
-        refusals: tuple[Refusal, ...],
-        now: datetime,
-        config: Config,
-    ) -> StatusUpdate: ...
-
-
-class ReportRefusals(Protocol):
-    def __call__(self, job: Object, outcome: Outcome, refusals: tuple[Refusal, ...], now: datetime) -> StatusUpdate: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Core:
     """The functions of the core, and their settings."""
 
-    reconcile: Reconcile
-    report_refusals: ReportRefusals
-    finalize_status: FinalizeStatus
+    reconcile: Callable[[Snapshot, datetime, Config], Outcome]
+    report_refusals: Callable[[Object, Outcome, tuple[Refusal, ...], datetime], StatusUpdate]
+    finalize_status: Callable[[Snapshot, Outcome, tuple[Refusal, ...], datetime, Config], StatusUpdate]
     config: Config
 
 

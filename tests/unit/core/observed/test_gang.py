@@ -101,8 +101,8 @@ def test_the_attempt_keeps_what_it_was_started_with() -> None:
     plan = make.plan(job, config)
     assert (plan.to_status()["gang"], plan.to_status()["schedulerName"]) == ("SchedulerPlugins", "second")
     assert Plan.from_status(plan.to_status()) == plan
-    assert pod_group_kind(plan, config) is Kind.COSCHEDULING_POD_GROUP
-    assert pod_group_kind(plan, make.CONFIG) is None, "it was turned off"
+    assert pod_group_kind(plan.gang, config) is Kind.COSCHEDULING_POD_GROUP
+    assert pod_group_kind(plan.gang, make.CONFIG) is None, "it was turned off"
     assert not {"gang", "schedulerName"} & set(make.plan(make.job()).to_status())
 
 

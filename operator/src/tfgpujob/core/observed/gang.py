@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tfgpujob.api import Gang, Invalid, JobSpec, SchedulingPolicy
 from tfgpujob.core.observed.snapshot import Config, Kind
@@ -55,11 +55,6 @@ GANG_SCHEDULERS: Final[Mapping[str, GangScheduler]] = {
 }
 
 
-class _Planned(Protocol):
-    @property
-    def gang(self) -> str: ...
-
-
 def scheduling_policy(spec: JobSpec) -> SchedulingPolicy:
     return spec.run_policy.scheduling_policy or SchedulingPolicy()
 
@@ -95,9 +90,9 @@ def _is_scheduled_otherwise(spec: JobSpec, scheduler: str) -> bool:
     return False
 
 
-def pod_group_kind(plan: _Planned, config: Config) -> Kind | None:
-    """The kind of the attempt's pod group. None: it has none, or its gang scheduler is not configured any more."""
-    return dict(config.gangs or ()).get(plan.gang)
+def pod_group_kind(gang: str, config: Config) -> Kind | None:
+    """The kind of an attempt's pod group. None: it has none, or its gang scheduler is not configured any more."""
+    return dict(config.gangs or ()).get(gang)
 
 
 def unserved_gang(spec: JobSpec, config: Config) -> Invalid | None:

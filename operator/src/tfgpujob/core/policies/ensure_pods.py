@@ -129,7 +129,7 @@ def _dependents(ctx: ReconcileContext) -> list[tuple[Kind, Dependent | None, Own
     found: list[tuple[Kind, Dependent | None]] = [(Kind.SERVICE, ctx.snapshot.service)]
     if isolated(ctx.job, ctx.config):
         found.insert(0, (Kind.NETWORK_POLICY, ctx.snapshot.network_policy))
-    group = pod_group_kind(ctx.plan, ctx.config)
+    group = pod_group_kind(ctx.plan.gang, ctx.config)
     if group is not None:
         found.insert(0, (group, ctx.snapshot.pod_groups.get(group)))
     return [(kind, held, _ownership(ctx, kind, held) if held is not None else None) for kind, held in found]
@@ -277,7 +277,7 @@ def _missing_objects(ctx: ReconcileContext) -> tuple[Creation, ...]:
 def _counts_instead(ctx: ReconcileContext) -> bool:
     """True if a gang scheduler would count the evaluator's pod as one of those that it places together: it counts any
     pods of the group, and the rest would keep their nodes for the one that has none."""
-    placed = pod_group_kind(ctx.plan, ctx.config) is None or ctx.builder.is_true(Condition.RUNNING)
+    placed = pod_group_kind(ctx.plan.gang, ctx.config) is None or ctx.builder.is_true(Condition.RUNNING)
     return not placed and least_members(ctx.spec, ctx.plan) <= len(ctx.members.required)
 
 
