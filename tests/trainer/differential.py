@@ -240,7 +240,7 @@ BUGS = (
     Mutant(
         "take what a layer keeps for a mean",
         "step/layer_states.py",
-        "kind = kinds[0] if kinds else self._nearly(state)",
+        "kind = kinds[0] if kinds else _nearly(state, trial)",
         'kind = "mean"',
         "class State",
     ),

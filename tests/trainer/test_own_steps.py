@@ -215,6 +215,28 @@ class Adversarial(keras.Model):
         return {"judged": self.judged.result()}
 
 
+class Scored(keras.Model):
+    """A metric of compile() that is a number for each output, and BatchNormalization that is not trained."""
+
+    def train_step(self, data):
+        x, y = data[:2]
+        with tf.GradientTape() as tape:
+            found = self(x, training=True)
+            loss = self.compute_loss(y=y, y_pred=found)
+            loss += keras.ops.mean(keras.ops.square(found - self.teacher(x, training=False)))
+        weights = self.get_layer("own").trainable_weights
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        return self.compute_metrics(x, y, found)
+
+
+def scored():
+    inputs = keras.Input((6,))
+    model = Scored(inputs, keras.layers.Dense(2, name="own")(inputs))
+    model.teacher = keras.Sequential([keras.Input((6,)), keras.layers.BatchNormalization(), keras.layers.Dense(2)])
+    model.compile("sgd", "mse", metrics=[keras.metrics.R2Score(class_aggregation=None)])
+    return model
+
+
 def distilled(kind=Distilled):
     model = kind()
     model.compile(keras.optimizers.AdamW(0.02, clipnorm=0.3))
@@ -308,9 +330,14 @@ def test_what_cannot_be_shown_is_said():
     assert note.startswith("Noisy's own train_step: takes each replica's rows by themselves")
 
 
+def test_nothing_is_said_of_what_is_exact():
+    (note,) = train(scored).built.steps.notes
+    assert note.endswith("so those of the global batch are exact")
+
+
 def test_a_metric_of_one_number_for_a_batch_is_said():
     _, note = notes(train(lambda: distilled(Normed)))
-    assert note.startswith("distance/total, distance/count of Normed's own train_step: is one number for a batch")
+    assert note.startswith("distance/total, distance/count of Normed's train_step: is one number for a batch")
 
 
 def test_what_is_done_to_gradients_is_said_whatever_the_rows_of_the_trial_show(monkeypatch):

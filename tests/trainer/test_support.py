@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import keras
-
 from tfgpujob_contract.strategies import STRATEGIES
 from tfgpujob_trainer.cluster.strategy import _BUILDERS
 from tfgpujob_trainer.contract.support import SUPPORT, markdown
@@ -23,6 +21,6 @@ def test_every_strategy_can_be_built_and_has_a_column():
 
 
 def test_a_deep_network_is_named_by_its_first_layers():
-    deep = keras.Sequential([keras.Input((4,)), *(keras.layers.BatchNormalization(name=f"bn_{i}") for i in range(50))])
-    [note] = batch_normalization_notes(deep, "MultiWorkerMirrored", accumulate=1)
+    names = [f"bn_{i}" for i in range(50)]
+    [note] = batch_normalization_notes(names, "MultiWorkerMirrored", accumulate=1, synchronized=False)
     assert note.startswith("bn_0, bn_1, bn_2 and 47 more: ")

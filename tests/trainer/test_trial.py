@@ -168,6 +168,21 @@ class Clips(keras.layers.Layer):
         return clipped(x)
 
 
+class Warmed(keras.Model):
+    """The weight of what couples the rows follows from the number of steps."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        weight = ops.minimum(1.0, ops.cast(self.optimizer.iterations, y_pred.dtype) / 10)
+        return ops.mean(ops.square(y - y_pred)) + weight * ops.mean(ops.var(y_pred, axis=0))
+
+
+class Divided(keras.Model):
+    """As TensorFlow's guide has it, where gradients are summed."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return ops.mean(ops.square(y - y_pred)) / tf.distribute.get_strategy().num_replicas_in_sync
+
+
 def masked(y, y_pred):
     counts = ops.cast(y[:, :1] > 0, y_pred.dtype)
     return ops.sum(counts * ops.square(y - y_pred)) / (ops.sum(counts) + 1e-9)
@@ -184,8 +199,16 @@ def sorted_by_length():
         (lambda: net(NormedInTraining()), None, "the loss of 8 rows is"),
         (lambda: net(Clips()), None, "the gradient of "),
         (lambda: net(loss=masked), sorted_by_length(), "the loss of 8 rows is"),
+        (lambda: net(kind=Warmed, compiled=False), None, "the loss of 8 rows is"),
+        (lambda: net(kind=Divided, compiled=False), None, "it asks for the number of replicas"),
     ],
-    ids=["only in training", "only in a gradient", "only some rows"],
+    ids=[
+        "only in training",
+        "only in a gradient",
+        "only some rows",
+        "only after some steps",
+        "for some numbers of rows",
+    ],
 )
 def test_what_couples_rows_is_said(make, rows, said):
     (note,) = [note for note in run(make, rows).built.steps.notes if "couples the rows" in note]

@@ -52,28 +52,20 @@ class Statistics:
             variable.assign(total / tf.cast(replicas[0], total.dtype) if replicas else total)
 
 
-def batch_normalizations(model: keras.Model, *, synchronized: bool) -> list[str]:
-    """Names of the BatchNormalization layers that train."""
-    return [
-        layer.name
-        for layer in model._flatten_layers()  # noqa: SLF001
-        if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable and layer.synchronized == synchronized
-    ]
+def synchronized_normalizations(model: keras.Model) -> list[str]:
+    """Names of the BatchNormalization layers that train with the statistics of all replicas."""
+    found = (one for one in model._flatten_layers() if isinstance(one, keras.layers.BatchNormalization))  # noqa: SLF001
+    return [layer.name for layer in found if layer.trainable and layer.synchronized]
 
 
-def batch_normalization_notes(model: keras.Model, strategy: str, accumulate: int) -> list[str]:
-    """What to say about BatchNormalization; raises ConfigError where it would fail."""
-    notes: list[str] = []
-    for synchronized in (False, True):
-        names = batch_normalizations(model, synchronized=synchronized)
-        if names:
-            technique = ("synchronized " if synchronized else "") + "BatchNormalization"
-            technique += " with accumulation" if accumulate > 1 else ""
-            notes += require(technique, strategy, few(names))
-    return notes
+def batch_normalization_notes(names: Sequence[str], strategy: str, accumulate: int, *, synchronized: bool) -> list[str]:
+    """What to say about such layers; raises ConfigError where they would fail."""
+    technique = ("synchronized " if synchronized else "") + "BatchNormalization"
+    technique += " with accumulation" if accumulate > 1 else ""
+    return require(technique, strategy, few(names)) if names else []
 
 
-def few(names: list[str]) -> str:
+def few(names: Sequence[str]) -> str:
     """Deep networks have dozens: the first few show the kind."""
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

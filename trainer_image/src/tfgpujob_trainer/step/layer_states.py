@@ -17,9 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.model.moving_statistics import batch_normalizations, is_of_author
+from tfgpujob_trainer.model.moving_statistics import is_of_author
 from tfgpujob_trainer.model.variables import plain_variables
-from tfgpujob_trainer.step.trial import Seen, State, each_of, wide
+from tfgpujob_trainer.step.trial import Seen, State, Trial, each_of, wide
 
 _KINDS = ("alike", "mean", "largest", "smallest", "sum")
 """Relation of one device's value to the replicas'. The first that fits: equal values fit others too."""
@@ -36,14 +36,14 @@ _FIX = (
 class LayerStates:
     """The states of one model under one strategy; none until some are found."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model) -> None:
-        self._model, self._replicas = model, strategy.num_replicas_in_sync
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._replicas = strategy.num_replicas_in_sync
         self._states: list[tuple[Any, str]] = []
         self.kinds: dict[int, list[str]] = {}
         """What they may be, by their number among the candidates."""
 
-    def take(self, candidates: Sequence[Any], found: Sequence[Seen], changed: set[int]) -> list[str]:
-        """Find them among these candidates, in what was found of each; what is to be said of them.
+    def take(self, candidates: Sequence[Any], found: Sequence[Seen], trial: Trial) -> list[str]:
+        """Find them among these candidates, in what a trial found of each; what is to be said of them.
 
         Raises ConfigError for what replicas cannot share. Those of an earlier call are left out that no longer fit.
         """
@@ -51,11 +51,11 @@ class LayerStates:
         shared: dict[str, list[str]] = {}
         refused, before, self._states = [], self.kinds, []
         for i, state in enumerate(candidates):
-            if id(state.value) not in changed:
+            if id(state.value) not in trial.changed:
                 continue
             kinds = [k for k in before.get(i, [*_KINDS]) if all(_fits(k, seen.states[i]) for seen in found)]
             self.kinds = self.kinds | {i: kinds}
-            kind = kinds[0] if kinds else self._nearly(state)
+            kind = kinds[0] if kinds else _nearly(state, trial)
             if kind is None:
                 refused.append(state.path)
                 continue
@@ -112,17 +112,6 @@ class LayerStates:
             else:
                 state.assign(tf.cast(_of_all(kind, wide(old), value, summed[0]), old.dtype))
 
-    def _nearly(self, state: Any) -> str | None:
-        """What stands in where no kind fits: what its author says, or a mean where each replica's rows are its own."""
-        if getattr(state, "aggregation", None) == "only_first_replica":  # TensorFlow takes a "mean" by itself
-            return "first"
-        return "mean" if self._own_rows() and tf.as_dtype(state.dtype).is_floating else None
-
-    def _own_rows(self) -> bool:
-        """Whether each replica's rows are its own anyway: by masks, or by statistics of a batch."""
-        draws = any(layer._seed_generators for layer in self._model._flatten_layers())  # noqa: SLF001
-        return draws or bool(batch_normalizations(self._model, synchronized=False))
-
 
 @contextmanager
 def unlike_states() -> Iterator[None]:
@@ -170,6 +159,13 @@ def _fits(kind: str, seen: State) -> bool:
     if kind == "sum":
         return close(one + (other - start), whole)
     return close(np.maximum(one, other) if kind == "largest" else np.minimum(one, other), whole)
+
+
+def _nearly(state: Any, trial: Trial) -> str | None:
+    """What stands in where no kind fits: what its author says, or a mean where each replica's rows are its own."""
+    if getattr(state, "aggregation", None) == "only_first_replica":  # TensorFlow takes a "mean" by itself
+        return "first"
+    return "mean" if trial.own_rows and tf.as_dtype(state.dtype).is_floating else None
 
 
 def _of_all(kind: str, old: Any, summed: Any, rows: Any) -> Any:

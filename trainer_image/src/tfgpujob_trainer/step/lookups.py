@@ -8,18 +8,19 @@ on each replica and in each micro-batch where one device has one: those must be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfgpujob_trainer.model.batch import batch_spec
 from tfgpujob_trainer.step.gradients import SharedSlices, add
 
 _OF_SHAPES = ("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike")
 """Operations whose result depends on how large their inputs are, not on what is in them."""
 
+LOOKUPS = "lookups"
+"""The name of the numbers of slices among the results of a trial."""
 Lookup = tuple[tuple[int, int], bool]
 """Group and variable that a lookup is of, and whether what is in the rows decides its indices."""
 
@@ -87,37 +88,8 @@ class Lookups:
         self._shared: dict[tuple[int, int], list[bool]] = {}
         self._alike: set[int] = set()
 
-    def learn(
-        self,
-        strategy: tf.distribute.Strategy,
-        gradients: Callable[[Any], Sequence[Sequence[Any]]],
-        rows: Any,
-    ) -> None:
-        """Find them from the number of slices that some rows have, and half of them.
-
-        `gradients` gives those of each group of the loss. Only the indices are computed, and nothing is updated.
-        """
-        count = len(tf.nest.flatten(rows)[0]) // 2 * 2
-        if count == 0:
-            return
-        found: list[Lookup] = []
-
-        def replica(batch: Any) -> Any:
-            found[:], sizes = slices(gradients(batch), tf.nest.flatten(batch))
-            return sizes
-
-        function = tf.function(
-            lambda batch: strategy.run(replica, args=(batch,)), autograph=False, input_signature=[batch_spec(rows)]
-        )
-
-        def sizes(of: int) -> list[int]:
-            each = function(tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[:of]), rows))
-            return [int(strategy.experimental_local_results(one)[0]) for one in each]
-
-        self.note(found, sizes(count), sizes(count // 2))
-
     def note(self, lookups: Sequence[Lookup], sizes: Sequence[int], of_half: Sequence[int]) -> None:
-        """Record which of these lookups have as many slices for half of the rows."""
+        """Record which of these lookups have as many slices for half of the rows, of those `sizes` for all."""
         for (key, by_values), whole, half in zip(lookups, sizes, of_half, strict=True):
             self._shared.setdefault(key, []).append(int(whole) == int(half) and not by_values)
 

@@ -23,7 +23,12 @@ from tfgpujob_trainer.model import metrics
 from tfgpujob_trainer.model.batch import batch_spec, unpack, weigher
 from tfgpujob_trainer.model.loss import LossSums
 from tfgpujob_trainer.model.metrics import MetricStates
-from tfgpujob_trainer.model.moving_statistics import Statistics, batch_normalization_notes, moving_statistics
+from tfgpujob_trainer.model.moving_statistics import (
+    Statistics,
+    batch_normalization_notes,
+    moving_statistics,
+    synchronized_normalizations,
+)
 from tfgpujob_trainer.model.optimizers import optimizers_of
 from tfgpujob_trainer.model.variables import PlainVariable
 from tfgpujob_trainer.step import stand_in
@@ -54,13 +59,15 @@ class OwnSteps:
         self._statistics = Statistics(moving_statistics(model))
         self._trials = OwnTrials(strategy, self._all_reduce, model, self._returned, name)
         self._lookups = self._trials.lookups
-        self.notes = batch_normalization_notes(model, name, 1)
+        normalized = synchronized_normalizations(model)
+        self.notes = batch_normalization_notes(normalized, name, 1, synchronized=True)
         self._rows: dict[int, Any] = {}
         self._weights: dict[int, Any] = {}
         self._uses: dict[int, int] = {}
         self._applying: set[int] = set()
         self._names: dict[str, dict[str, str]] = {}
         """What each step returns, and the name of the metric whose result it is."""
+        self._shapes: dict[tuple[str, str], tf.TensorShape] = {}
         self._results: dict[int, str] = {}
         for optimizer in optimizers_of(model).values():
             optimizer.apply = partial(self._apply, optimizer)
@@ -116,9 +123,16 @@ class OwnSteps:
     def values(self, loss: LossSums, states: list[Any], *, training: bool = True) -> dict[str, Any]:
         """What the step returns, by its names: metrics from their state, other numbers of the last batch."""
         known = metrics.results(self._model, states, with_loss=self._has_loss_metric(states))
-        names = self._names.get(_step(training), {})
-        means = {name: n / d if d else 0.0 for name, (n, d) in zip(names, loss, strict=False)}
-        return {name: known.get(metric, means.get(name, 0.0)) for name, metric in names.items()}
+        step = _step(training)
+        names = self._names.get(step, {})
+        left = iter(n / d if d else 0.0 for n, d in loss)
+
+        def next_ones(name: str) -> Any:
+            shape = self._shapes[step, name]
+            return np.reshape([next(left, 0.0) for _ in range(shape.num_elements())], shape).tolist()
+
+        means = {name: next_ones(name) for name in names}
+        return {name: known.get(metric, means[name]) for name, metric in names.items()}
 
     def _has_loss_metric(self, states: list[Any]) -> bool:
         """Whether a metric counts what the step calls `loss`; Keras adds one of that name, perhaps without use."""
@@ -169,34 +183,36 @@ class OwnSteps:
         kept = self._trials.states[step]
         before, states_before = self.metric_states.begin_step(), kept.before()
         given = self._call(step, batch)
-        logs = dict(metrics.by_name(given))
-        self._names[step] = {name: self._results.get(id(value), name) for name, value in logs.items()}
+        logs = self._logs(step, given)
+        self._names[step] = {name: self._results.get(id(value)) or name for name, value in logs.items()}
         count = tf.cast(rows, keras.config.floatx())
-        sums = [self._trials.is_sum(step, name) for name in logs]
-        factors = [stand_in.one(weight, count.dtype) if is_sum else count for is_sum in sums]
-        groups = [(tf.cast(v, count.dtype) * factor, count) for v, factor in zip(logs.values(), factors, strict=True)]
+        one = stand_in.one(weight, count.dtype)
+        flat = [
+            (number, self._trials.is_sum(step, name))
+            for name, value in logs.items()
+            for number in tf.unstack(tf.reshape(tf.cast(value, count.dtype), [-1]))
+        ]
+        groups = [(number * (one if is_sum else count), count) for number, is_sum in flat]
         # What compile() is given may be NaN, as a score without rows; a loss is among the others.
         compiled = getattr(self._model._compile_metrics, "name", None)  # noqa: SLF001
         numbers = metrics.by_name({name: value for name, value in given.items() if name != compiled})
         finite = [tf.reduce_all(tf.math.is_finite(tf.cast(value, count.dtype))) for _, value in numbers]
-        counted, means = self.metric_states.of_step(), self._trials.means(step)
+        powers = self._trials.powers(step)
+        counted = [multiplied(state, weight) for state in self.metric_states.of_step()]
         message = {
             "flags": flags(self._strategy, tf.reduce_all(finite), votes, own_seconds, count.dtype),
             "rows": rows,
             "groups": groups,
-            "metrics": [multiplied(s, rows if mean else weight) for s, mean in zip(counted, means, strict=True)],
+            "metrics": [_by_rows(s, power, rows) for s, power in zip(counted, powers, strict=True)],
             "statistics": self._statistics.of_step(weight),
             "states": kept.message(states_before, rows),
         }
         message, times = self._all_reduce(message)
-        groups = [(n * d if is_sum else n, d) for is_sum, (n, d) in zip(sums, message["groups"], strict=True)]
+        groups = [(n * d if is_sum else n, d) for (_, is_sum), (n, d) in zip(flat, message["groups"], strict=True)]
         if step == "train_step":
             self._statistics.assign(message["statistics"])
         kept.assign(states_before, message["states"])
-        of_step = [
-            s / tf.cast(message["rows"], s.dtype) if mean else s
-            for s, mean in zip(message["metrics"], means, strict=True)
-        ]
+        of_step = [_by_rows(s, -power, message["rows"]) for s, power in zip(message["metrics"], powers, strict=True)]
         states = self.metric_states.end_step(before, of_step)
         return tf.constant(True), message["flags"], groups, states, times
 
@@ -212,8 +228,21 @@ class OwnSteps:
 
     def _returned(self, step: str, batch: Any) -> tuple[dict[str, Any], set[str]]:
         """What the model's step returns of rows, by name, and the names of what is no metric's result."""
-        logs = dict(metrics.by_name(self._call(step, batch)))
+        logs = self._logs(step, self._call(step, batch))
         return logs, {name for name, value in logs.items() if id(value) not in self._results}
+
+    def _logs(self, step: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What it returned, by name. Raises ConfigError where its shape follows from the number of rows."""
+        logs = dict(metrics.by_name(given))
+        for name, value in logs.items():
+            shape = tf.TensorShape(getattr(value, "shape", ()))
+            if not shape.is_fully_defined() or self._shapes.setdefault((step, name), shape) != shape:
+                raise ConfigError(
+                    f"{name!r} that the {step} of {type(self._model).__name__} returns has a shape that follows from "
+                    f"the number of rows: {shape}",
+                    "return its mean, or another number of the batch",
+                )
+        return logs
 
     def _apply(self, optimizer: keras.optimizers.Optimizer, grads: Any, trainable_variables: Any = None) -> None:
         """Replaces `optimizer.apply`."""
@@ -271,18 +300,26 @@ class OwnSteps:
             return
         alive = []
 
+        own = self._model.metrics
+        compiled = [part for metric in own for part in getattr(metric, "metrics", ())]
+
         def noting(metric: keras.metrics.Metric, original: Callable[[Any], Any]) -> Any:
             result = original(metric)
             if not isinstance(result, Mapping):  # which has the names of its metrics
                 alive.append(result)
-                self._results[id(result)] = metric.name
+                self._results[id(result)] = metric.name if any(metric is one for one in own) else ""
             return result
 
         with ExitStack() as stack:
-            for kind in {type(metric) for metric in self._model.metrics}:
+            for kind in {type(metric) for metric in (*own, *compiled)}:
                 stack.enter_context(mock.patch.object(kind, "result", partialmethod(noting, kind.result)))
             yield
         self._results.clear()
+
+
+def _by_rows(state: Any, power: int, rows: Any) -> Any:
+    """`state` times `rows` to this power."""
+    return state if power == 0 else (multiplied if power > 0 else divided)(state, rows)
 
 
 def _step(training: bool) -> str:

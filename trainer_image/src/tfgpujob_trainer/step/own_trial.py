@@ -16,16 +16,15 @@ import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.contract.support import require
-from tfgpujob_trainer.model.moving_statistics import batch_normalizations, moving_statistics
+from tfgpujob_trainer.model.moving_statistics import batch_normalization_notes, moving_statistics
 from tfgpujob_trainer.model.optimizers import build_all, optimizers_of
 from tfgpujob_trainer.model.variables import PlainVariable, captured_variables, plain_variables
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
 from tfgpujob_trainer.step.layer_states import LayerStates
 from tfgpujob_trainer.step.linear import Gradients
-from tfgpujob_trainer.step.lookups import Lookup, Lookups, slices
+from tfgpujob_trainer.step.lookups import LOOKUPS, Lookup, Lookups, slices
 from tfgpujob_trainer.step.trial import MEAN, SUM, Numbers, Seen, State, Trial, follows, near, projected, unlike
 
-_LOOKUPS = "lookups"
 _CLIPS = ("clip_by_global_norm", "clip_by_norm")
 """What TensorFlow calls the operations that clip."""
 
@@ -45,14 +44,14 @@ class OwnTrials:
         self._strategy, self._all_reduce, self._model, self._call, self._name = strategy, all_reduce, model, call, name
         self._metrics, self._optimizers = list(model.metrics_variables), list(optimizers_of(model).values())
         self._shared = {id(v) for v in (*self._metrics, *moving_statistics(model))}
-        self.states = {step: LayerStates(strategy, model) for step in ("train_step", "test_step")}
+        self.states = {step: LayerStates(strategy) for step in ("train_step", "test_step")}
         self.lookups = Lookups()
         self._trials: dict[str, Trial] = {}
         self._kinds: dict[tuple[str, str], list[float]] = {}
         """What each number that a step returns, and each use of an optimizer, may be."""
-        self._means: dict[str, list[bool]] = {}
-        """Which states of metrics count each batch as one, whatever its rows, by step: a Mean of a loss, say."""
-        self._said: list[str] = []
+        self._powers: dict[str, list[int]] = {}
+        """How each state of a metric is weighted, by step, as `powers` says."""
+        self._said: dict[str, list[str]] = {}
         self.captured: list[PlainVariable] = []
         """What the training step reads or changes, and neither the model nor an optimizer holds."""
         self._tried: dict[int, list[list[Any]]] | None = None
@@ -70,7 +69,7 @@ class OwnTrials:
     @property
     def found(self) -> Any:
         """What the graphs of the steps depend on; equal if they need not be traced again."""
-        return dict(self._kinds), dict(self._means), [states.kinds for states in self.states.values()]
+        return dict(self._kinds), dict(self._powers), [states.kinds for states in self.states.values()]
 
     def is_sum(self, step: str, name: str) -> bool:
         """Whether a number that a step returns is a sum over the rows, and no mean."""
@@ -80,9 +79,13 @@ class OwnTrials:
         """Whether an optimizer gets gradients that are sums over the rows, at this use of one in the training step."""
         return self.is_sum("train_step", _use(use))
 
-    def means(self, step: str) -> list[bool]:
-        """Whether each state of a metric is the mean of the replicas' in a step, and no sum."""
-        return self._means.get(step, [False] * len(self._metrics))
+    def powers(self, step: str) -> list[int]:
+        """The power of its rows by which the change of each state of a metric is weighted in a step.
+
+        0 for a sum over rows; 1 for a mean of a batch; -1 for a sum that is weighted by the rows, as Keras does with
+        the loss of a batch.
+        """
+        return self._powers.get(step, [0] * len(self._metrics))
 
     def note(self, optimizer: keras.optimizers.Optimizer, gradients: list[Any], variables: list[Any]) -> bool:
         """Whether a trial is traced; then the step's gradients are noted, and not to be applied."""
@@ -103,8 +106,10 @@ class OwnTrials:
         self._tried = {}
         try:
             with self._gradients.noted():
-                computed = partial(self._computed, step)
-                trial = Trial(self._strategy, self._all_reduce, places, computed, alone=not several)
+                computed, optimizers = partial(self._computed, step), self._optimizers
+                trial = Trial(
+                    self._strategy, self._all_reduce, places, computed, optimizers=optimizers, alone=not several
+                )
         except Exception as error:
             if several:
                 rows = len(tf.nest.flatten(places[0])[0])
@@ -121,7 +126,8 @@ class OwnTrials:
             states = self._assigned(trial)
             held = (*self._model.trainable_variables, *self._model.metrics_variables, *states)
             trial.watch({id(v.value) for v in (*held, *(v for o in self._optimizers for v in o.variables))})
-            notes = self._loss_without_metric()
+            notes = batch_normalization_notes(trial.normalized, self._name, 1, synchronized=False)
+            notes += self._loss_without_metric()
         return [*notes, *self._fit(step, first=True)] if several and trial.rows > 1 else notes
 
     def has_changed(self) -> bool:
@@ -153,7 +159,7 @@ class OwnTrials:
             self._gradients.used(use)
         found |= {_use(i): projected([g for g in use if g is not None]) for i, use in enumerate(uses)}
         self._looked_up, sizes = slices(uses, tf.nest.flatten(rows))
-        return {**found, _LOOKUPS: tf.stack(sizes)} if sizes else found
+        return {**found, LOOKUPS: tf.stack(sizes)} if sizes else found
 
     def _captured(self, trial: Trial) -> list[PlainVariable]:
         holders = [self._model, *self._optimizers]
@@ -182,45 +188,50 @@ class OwnTrials:
         found = trial([*states, *self._metrics], moves=first)
         counts = zip(*(seen.states[len(states) :] for seen in found), strict=True)
         odd: list[str] = []
-        self._means[step] = [self._is_mean(v, seen, odd) for v, seen in zip(self._metrics, counts, strict=True)]
+        self._powers[step] = [self._power(v, seen, odd) for v, seen in zip(self._metrics, counts, strict=True)]
         whole = dict(found[0].whole)
-        sizes = whole.pop(_LOOKUPS, None)
+        sizes = whole.pop(LOOKUPS, None)
         if first and sizes is not None:
-            self.lookups.note(self._looked_up, sizes, found[0].halves[0][_LOOKUPS])
+            self.lookups.note(self._looked_up, sizes, found[0].halves[0][LOOKUPS])
         for name in whole:
             known = self._kinds.get((step, name), [MEAN, SUM])
             fitting = [kind for kind in known if all(self._is(kind, name, seen, trial) for seen in found)]
             self._kinds[step, name] = fitting
-        notes = self.states[step].take(states, found, trial.changed)
-        if step == "test_step":
-            return notes
-        said = self._notes(trial, [self._kinds[step, name] for name in whole if name.startswith(_use(""))], odd)
-        notes += said if said != self._said else []
-        self._said = said
+        notes = self.states[step].take(states, found, trial)
+        odd += (name for name in sorted(self._numbers[step]) if not self._kinds[step, name])
+        said = self._of_batch(step, odd)
+        if step == "train_step":
+            uses = [self._kinds[step, name] for name in whole if name.startswith(_use(""))]
+            said = self._notes(trial, uses, said)
+        notes += said if said != self._said.get(step, []) else []
+        self._said[step] = said
         return notes
 
-    def _notes(self, trial: Trial, uses: Sequence[Sequence[float]], odd: Sequence[str]) -> list[str]:
-        """What to say of the training step, from what its uses of optimizers may be, and states of `odd` metrics."""
+    def _of_batch(self, step: str, odd: Sequence[str]) -> list[str]:
+        who = f"{', '.join(odd)} of {type(self._model).__name__}'s {step}"
+        return require("a metric of one number for a batch", self._name, who) if odd else []
+
+    def _notes(self, trial: Trial, uses: Sequence[Sequence[float]], of_numbers: list[str]) -> list[str]:
+        """What to say of the training step, from what its uses of optimizers may be, and of its numbers."""
         who = f"{type(self._model).__name__}'s own train_step"
         changed_by = self._gradients.changed_by
         clips = [clip for clip in _CLIPS if any(clip in name for name in changed_by)]
         if clips:
             fix = "give the optimizer global_clipnorm, clipnorm or clipvalue instead"
             return [f"{who}: each replica clips the gradients of its own rows ({clips[0]}); {fix}"]
-        if not uses or trial.draws or batch_normalizations(self._model, synchronized=False):
+        if not uses or trial.own_rows:
             return require("own train_step", self._name, who)
         if not all(uses) and not changed_by:
             how = "the gradients of some rows do not follow from those of their halves"
+            return require("a loss that couples rows", self._name, f"{who} ({how})")
+        if trial.counts_replicas and [SUM] in uses:
+            how = "its gradients follow from the number of replicas, which have as many rows each only in some batches"
             return require("a loss that couples rows", self._name, f"{who} ({how})")
         if changed_by:
             by = ", ".join(sorted({*changed_by.values()}))
             return require("own train_step", self._name, f"{who}, with {by} of its gradients")
         kinds = " and ".join(sorted({f"{'sums' if kind == [SUM] else 'means'} over the rows" for kind in uses}))
-        said = [f"{who}: its gradients are {kinds}, so those of the global batch are exact"]
-        odd = [*odd, *(name for name in sorted(self._numbers["train_step"]) if not self._kinds["train_step", name])]
-        if odd:
-            said += require("a metric of one number for a batch", self._name, f"{', '.join(odd)} of {who}")
-        return said
+        return [f"{who}: its gradients are {kinds}, so those of the global batch are exact", *of_numbers]
 
     def _is(self, kind: float, name: str, seen: Seen, trial: Trial) -> bool:
         """Whether a number, or the gradients of a use of an optimizer, are of a kind."""
@@ -229,23 +240,23 @@ class OwnTrials:
             return follows(name, kind, seen, dtype)
         return not unlike(seen.whole[name], kind * (seen.halves[0][name] + seen.halves[1][name]), dtype)
 
-    def _is_mean(self, variable: Any, found: Sequence[State], odd: list[str]) -> bool:
-        """Whether one device's change of a metric's state is the mean of the replicas', and not their sum.
+    def _power(self, variable: Any, found: Sequence[State], odd: list[str]) -> int:
+        """How a metric's state is weighted (`powers`), from its changes by some rows and by their halves.
 
-        It is taken for one, and is added to `odd`, if it is neither. Raises ConfigError for a maximum or minimum.
+        As a mean, and it is added to `odd`, if nothing fits. Raises ConfigError for a maximum or minimum.
         """
 
-        def fits(of_both: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> bool:
+        def fits(of_both: Callable[[np.ndarray, np.ndarray], np.ndarray], power: int = 0) -> bool:
             changes = [(s.whole - s.start, of_both(*(half - s.start for half in s.halves))) for s in found]
-            return all(near(whole, of_halves, "float32") for whole, of_halves in changes)
+            return all(near(whole, of_halves / 2.0**power, "float32") for whole, of_halves in changes)
 
-        if fits(np.add):
-            return False
-        if not fits(lambda one, other: (one + other) / 2):
-            if fits(np.maximum):
-                require("a metric that is no sum", self._name, f"metric state {variable.path!r}")
-            odd.append(variable.path)
-        return True
+        for power in (0, 1, -1):
+            if fits(np.add, power):
+                return power
+        if fits(np.maximum):
+            require("a metric that is no sum", self._name, f"metric state {variable.path!r}")
+        odd.append(variable.path)
+        return 1
 
 
 def _use(number: Any) -> str:

@@ -29,8 +29,8 @@ from tfgpujob_trainer.model.metrics import (
 from tfgpujob_trainer.model.moving_statistics import (
     Statistics,
     batch_normalization_notes,
-    batch_normalizations,
     moving_statistics,
+    synchronized_normalizations,
 )
 from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.optimizers import optimizers_of
@@ -42,7 +42,7 @@ from tfgpujob_trainer.step.gradient_accumulation import accumulate
 from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied, shaped
 from tfgpujob_trainer.step.jit import WithXla, jitted, jitted_notes, jitted_update, wanted
 from tfgpujob_trainer.step.layer_states import LayerStates, states_of_author
-from tfgpujob_trainer.step.lookups import Lookups, apart, may_look_up, together
+from tfgpujob_trainer.step.lookups import Lookups, apart, together
 from tfgpujob_trainer.step.loss_trial import LossTrial
 
 
@@ -77,11 +77,12 @@ class SynchronousSteps:
         self._loss, self._lookups = LossParts(model), Lookups()
         self.metric_states = MetricStates(strategy, model, self._loss.of_batch if self._loss.has_outputs else None)
         self._statistics = Statistics(moving_statistics(model))
-        self._states = {training: LayerStates(strategy, model) for training in (True, False)}
+        self._states = {training: LayerStates(strategy) for training in (True, False)}
         """What layers change in the training, and what in an evaluation."""
         name = name_in_support(strategy)
-        self.notes = batch_normalization_notes(model, name, takeover.accumulate)
-        self._unrolled = strategy.num_replicas_in_sync > 1 and bool(batch_normalizations(model, synchronized=True))
+        normalized = synchronized_normalizations(model)
+        self.notes = batch_normalization_notes(normalized, name, takeover.accumulate, synchronized=True)
+        self._unrolled = strategy.num_replicas_in_sync > 1 and bool(normalized)
         if half:
             self.notes += require("allReduce: float16", name, "allReduce: float16")
         if with_xla := wanted(jit, strategy, model):
@@ -136,18 +137,6 @@ class SynchronousSteps:
         """`total` with the loss of one more step or batch."""
         return add_step(total, step, rows)
 
-    def look_at_lookups(self, rows: Any) -> None:
-        """Find the lookups whose gradients are summed over replicas and micro-batches; call it before `train`."""
-        several = self._strategy.num_replicas_in_sync > 1 or self._takeover.accumulate > 1
-        if not several or not may_look_up(self._model):
-            return
-
-        def gradients(packed: Any) -> list[list[Any]]:
-            return self._differentiate(self._weigh(unpack(packed)), None, training=False)[1]
-
-        with self._loss.unmeasured(), state_kept(self._model):
-            self._lookups.learn(self._strategy, gradients, rows)
-
     def try_on(self, places: Sequence[Any], *, training: bool = True) -> None:
         """Find how replicas share the loss, and what layers change by themselves; to be called before the first step.
 
@@ -165,8 +154,11 @@ class SynchronousSteps:
                 self._loss,
                 places,
                 weigh=self._weigh,
+                lookups=self._lookups,
                 training=training,
             )
+        name, count = name_in_support(self._strategy), self._takeover.accumulate
+        self.notes += batch_normalization_notes(trial.normalized, name, count, synchronized=False)
         if trial.rows < 2:
             return
         self._trials[training] = trial
@@ -201,7 +193,7 @@ class SynchronousSteps:
         states = self._kept()
         with self._loss.unmeasured():
             found = trial(states, moves=moves)
-        notes = [*self._states[trial.training].take(states, found, trial.changed), *trial.sums(found)]
+        notes = [*self._states[trial.training].take(states, found, trial), *trial.sums(found)]
         coupled = trial.coupled(found)
         if not coupled:
             return notes
@@ -298,28 +290,20 @@ class SynchronousSteps:
         """(numerator, normaliser) of each part of the loss of these rows, and the numerators' gradients; the loss's if
         `_alone`.
         """
-        batch = self._weigh(unpack(packed))
+        batch, variables = self._weigh(unpack(packed)), self._model.trainable_variables
         scale, unscale = self._scaling(batch)
-        groups, gradients, y_pred = self._differentiate(batch, scale, weight, training=True)
+        with tf.GradientTape(persistent=True) as tape:
+            y_pred = self._model(batch[0], training=True)
+            groups = stand_in.weighted(list(grouped(self._loss(batch, y_pred, training=True)).values()), weight)
+            targets = [total_loss(groups)] if self._alone else [n for n, _ in groups]
+            targets = targets if scale is None else [n * tf.cast(scale, n.dtype) for n in targets]
+        gradients = [shaped(tape.gradient(target, variables), variables) for target in targets]
         self._model.compute_metrics(batch[0], batch[1], y_pred, batch[2])
         self._lookups.compare(gradients)
         return groups, [
             [multiplied(self._lookups.by_part((i, j), g), unscale) for j, g in enumerate(group)]
             for i, group in enumerate(gradients)
         ]
-
-    def _differentiate(
-        self, batch: Batch, scale: Any, weight: Any = None, *, training: bool
-    ) -> tuple[list[Any], list[list[Any]], Any]:
-        """As `_sums`, with gradients that are still scaled, and what the model made of the rows."""
-        variables = self._model.trainable_variables
-        with tf.GradientTape(persistent=True) as tape:
-            y_pred = self._model(batch[0], training=training)
-            parts = grouped(self._loss(batch, y_pred, training=training)).values()
-            groups = stand_in.weighted(list(parts), weight)
-            targets = [total_loss(groups)] if self._alone and training else [n for n, _ in groups]
-            targets = targets if scale is None else [n * tf.cast(scale, n.dtype) for n in targets]
-        return groups, [shaped(tape.gradient(target, variables), variables) for target in targets], y_pred
 
     def _scaling(self, batch: Batch) -> tuple[Any, Any]:
         """What a numerator is multiplied by before the backward pass, and its gradients after it.

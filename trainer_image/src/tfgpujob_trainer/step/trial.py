@@ -7,11 +7,13 @@ each row.
 
 That is done at several places of the data, and with several values: those of the first step, those after it, and all of
 them moved a little. A value that is zero at first, such as the weight of a loss, hides what it is multiplied by.
+Optimizers, which apply nothing, count each place as a step: such a weight may follow from that.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
 
@@ -94,6 +97,7 @@ class Trial:
         whole: Callable[[Any], Numbers],
         half: Callable[[Any], Numbers] | None = None,
         *,
+        optimizers: Iterable[keras.optimizers.Optimizer] = (),
         alone: bool = False,
     ) -> None:
         """`places`: rows of several places of the data; those unlike the first are left out.
@@ -106,18 +110,24 @@ class Trial:
         """A single row can't be compared."""
         cut = [tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[: self.rows]), one) for one in places]
         self._places = [place for place in cut if _kinds(place) == _kinds(cut[0])]
-        draws = _Draws()
-        with _as_alone(draws):
+        draws, asked = _Draws(), _Asked()
+        with _as_alone(draws, asked):
             self._whole = self._traced(whole, draws, (cut[0], 0), (cut[0], 0))
+            asked.alone = False
             self._half = self._whole if alone else self._traced(half or whole, draws, *self._halves(cut[0]))
         traces = [trace for trace, _ in (self._whole, self._half)]
         self.variables = list({id(v): v for trace in traces for v in traced_variables(trace)}.values())
         """Variables that the step reads or changes: each replica's own, where they have one."""
         self.changed = _changed(traces)
         """`id`s of those that it may change; of the whole variable, where replicas have a part each."""
+        self._counts = {id(optimizer._iterations.value) for optimizer in optimizers}  # noqa: SLF001
         self._rounds = any(_rounds(trace.graph) for trace in traces)
-        self.draws = draws.for_rows
-        """Whether it draws random numbers for rows: those of replicas differ from those of one device."""
+        self.normalized = list(asked.normalized)
+        """Names of the BatchNormalization layers that use statistics of a replica's batch."""
+        self.own_rows = draws.for_rows or bool(self.normalized)
+        """Whether each replica computes its rows in its own way: by random numbers for each, or by those statistics."""
+        self.counts_replicas = asked.counted
+        """Whether it asks how many replicas there are: then sums over them need batches that are divided evenly."""
         self._watched: list[tf.Variable] = []
         self._values: list[np.ndarray] = []
 
@@ -135,8 +145,9 @@ class Trial:
             for place in self._places:
                 seen, at = self._seen(place, at, states, read)
                 found.append(seen)
+                at = [a + 1 if id(whole_of(v)) in self._counts else a for v, a in zip(self.variables, at, strict=True)]
             if moves:
-                seen, _ = self._seen(self._places[-1], self._moved(before), states, read)
+                seen, _ = self._seen(self._places[-1], self._moved(at), states, read)
                 found += [seen] * _is_finite(seen)
         finally:
             self._begin(before)
@@ -325,15 +336,37 @@ class _Draws:
         return by_seed([number, seed], *args, **{k: v for k, v in more.items() if k not in ("seed2", "name")})
 
 
+class _Asked:
+    """What a step asks for that replicas have of their own; the whole is told that there is one replica."""
+
+    def __init__(self) -> None:
+        self.alone, self.counted = True, False
+        self.normalized: dict[str, None] = {}
+
+    def count(self, original: Any) -> property:
+        """`original`, a property of TensorFlow's, for other modules than those that share the rows."""
+
+        def number(of: Any) -> int:
+            module = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001 (who asks)
+            if module.startswith(("tensorflow.python.distribute", "tfgpujob_trainer")):
+                return int(original.fget(of))
+            self.counted = True
+            return 1 if self.alone else int(original.fget(of))
+
+        return property(number)
+
+
 @contextmanager
-def _as_alone(draws: _Draws) -> Iterator[None]:
+def _as_alone(draws: _Draws, asked: _Asked) -> Iterator[None]:
     """While a step is traced: each replica draws what a single one would, and no layer has statistics of a batch.
 
     A tf.function of the model's author is traced for this alone: what it keeps is for the training.
     """
     normalized, called = keras.layers.BatchNormalization.call, Function.__call__
 
-    def by_moving_statistics(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:  # noqa: ARG001
+    def by_moving_statistics(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        if training and layer.trainable and not layer.synchronized:
+            asked.normalized[layer.name] = None
         return normalized(layer, inputs, training=False, mask=mask)
 
     def cloned(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -346,6 +379,9 @@ def _as_alone(draws: _Draws) -> Iterator[None]:
             (Function, "__call__", cloned),
         ):
             stack.enter_context(mock.patch.object(place, name, instead))
+        for kind in (distribute_lib.StrategyBase, distribute_lib.ReplicaContextBase):
+            counted = asked.count(kind.num_replicas_in_sync)
+            stack.enter_context(mock.patch.object(kind, "num_replicas_in_sync", counted))
         for name in _BY_SEED:
             own = partial(draws.draw, getattr(gen_stateless_random_ops_v2, name))
             stack.enter_context(mock.patch.object(gen_stateless_random_ops_v2, name, own))

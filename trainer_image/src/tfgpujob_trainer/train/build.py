@@ -17,7 +17,7 @@ from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.data.splits import make_schedule
 from tfgpujob_trainer.model import metrics, recompute_and_placement, step_memory
 from tfgpujob_trainer.model.build import build
-from tfgpujob_trainer.model.moving_statistics import batch_normalizations
+from tfgpujob_trainer.model.moving_statistics import synchronized_normalizations
 from tfgpujob_trainer.model.own_steps import refuse_own_functions
 from tfgpujob_trainer.model.replica_seeds import draw_notes
 from tfgpujob_trainer.model.taken_over import take_over
@@ -47,7 +47,7 @@ def build_model(fit: Fit, session: Session, trainer: Trainer[S]) -> Built[S]:
     built = build(model, head, name)
     take_the_chiefs(model.weights, session.peers)  # before replicas are compared
     schedule = make_schedule(settings, data, session.replicas, takeover.accumulate, field=fit.batch_field)
-    if batch_normalizations(model, synchronized=True) and schedule.remainder == "step":
+    if synchronized_normalizations(model) and schedule.remainder == "step":
         # A replica without rows computes another replica's rows (step/stand_in.py), which would count in their
         # statistics.
         schedule = replace(schedule, remainder="carry")

@@ -73,9 +73,7 @@ class SynchronousTrainer:
             allow_coupled_loss=bool(self._settings.allow_coupled_loss),
         )
         self._session.heartbeat.run_status.waits_for_peers = steps.waits_for_peers
-        rows = data.head(ROWS)
-        steps.look_at_lookups(rows)
-        steps.notes += steps.check_metrics(rows)
+        steps.notes += steps.check_metrics(data.head(ROWS))
         steps.try_on(data.places(ROWS))
         return steps
 
@@ -175,8 +173,10 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     if position.index == 0:
         _end_metrics(run, position, evaluated=evaluated)
         position = next_epoch(run, position)
-        # All workers find the same, but for what a callback may have changed on one of them alone.
-        if not run.done(position) and run.peers.count(steps.has_changed() or batch.epoch == run.first.epoch):
+        # All workers find the same, but for what a callback may have changed on one of them alone. What follows from a
+        # counter is no change: it is looked for after epochs 1, 2, 4, 8 and so on.
+        epochs = position.epoch - run.first.epoch
+        if not run.done(position) and run.peers.count(steps.has_changed() or epochs & (epochs - 1) == 0):
             for note in steps.try_again():
                 say(note)
         return position
