@@ -50,6 +50,18 @@ class Told(keras.callbacks.Callback):
         return note
 
 
+class Resets(keras.callbacks.Callback):
+    """Counts from zero in the middle of an epoch."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 2:
+            self.model.reset_metrics()
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 0:
+            self.model.reset_metrics()
+
+
 def used_by(tmp_path: Path, script: Callable[..., Any], make: Callable[[], keras.Model], devices: int) -> Any:
     """What the script does with the model: plain Keras' without devices, else the trainer's."""
     keras.utils.set_random_seed(5)
@@ -181,7 +193,7 @@ def everything(model, fit, evaluate, predict):
     y = {"one": y, "other": y} if len(getattr(model, "output_names", ())) > 1 else y
     held_out = keras.tree.map_structure(lambda array: array[: 2 * BATCH + 1], (x, y))
     told = Told()
-    more = {"callbacks": [told], "verbose": 0}
+    more = {"callbacks": [told, Resets()], "verbose": 0}
     history = fit(model, x, y, batch_size=BATCH, epochs=2, shuffle=False, validation_data=held_out, **more)
     listed = evaluate(model, x, y, batch_size=BATCH, **more)
     named = evaluate(model, x, y, batch_size=BATCH, return_dict=True, verbose=0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -141,7 +142,7 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     began, waited = time.monotonic(), feed.waited
     batch = feed.next()
     if run.callbacks.per_batch:
-        run.callbacks.batch_begin(batch.index)
+        position = _after_hook(run, position, run.callbacks.batch_begin, batch.index)
     steps, own_seconds = run.built.steps, run.log.workers.own
     result = steps.train(
         batch.replicas,
@@ -166,7 +167,7 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     run.heartbeat.beat(phases.TRAINING, position.step)
     run.metric_states = result.metrics
     if run.callbacks.per_batch:
-        run.callbacks.batch_end(batch.index, values_so_far(run, position))
+        position = _after_hook(run, position, run.callbacks.batch_end, batch.index, values_so_far(run, position))
     if position.index and run.callbacks.ends_epoch():
         position = replace(position, epoch=batch.epoch + 1, index=0)
     evaluated = after_step(run, batch, position, stop=result.stop, copy=not result.held)
@@ -183,6 +184,22 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     if evaluated:  # it has used the metrics, and the epoch continues
         steps.metric_states.restore(run.metric_states)
     return position
+
+
+def _after_hook(
+    run: Run[SynchronizedSteps], position: Position, hook: Callable[..., None], *arguments: Any
+) -> Position:
+    """The position after a batch's hook, in which a script may reset the metrics: Keras' loss is one of them."""
+    tracker = run.built.model._loss_tracker  # noqa: SLF001
+    if tracker is None:
+        hook(*arguments)
+        return position
+    with mock.patch.object(tracker, "reset_state", wraps=tracker.reset_state) as reset:
+        hook(*arguments)
+    if not reset.called:
+        return position
+    run.metric_states = [np.zeros(v.shape) for v in run.built.model.metrics_variables]
+    return replace(position, loss=())
 
 
 def _end_metrics(run: Run[SynchronizedSteps], position: Position, *, evaluated: bool) -> None:
