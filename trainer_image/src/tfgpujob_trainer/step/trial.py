@@ -337,7 +337,7 @@ class _Draws:
 
 
 class _Asked:
-    """What a step asks for that replicas have of their own; the whole is told that there is one replica."""
+    """What a step asks for that replicas have of their own. In the whole, the number of replicas is 1."""
 
     def __init__(self) -> None:
         self.alone, self.counted = True, False
