@@ -149,7 +149,7 @@ class _Found:
     seconds: list[float] = field(default_factory=list)
     """From each loss to the next step."""
     after_start: list[float] = field(default_factory=list)
-    """Of these, from the round of the replacement on."""
+    """Of these, from the round of the replacement on, where the others have waited for its import of TensorFlow."""
     repeated: list[int] = field(default_factory=list)
 
     def figures(self) -> dict[str, Any]:
@@ -169,12 +169,12 @@ def _lose_by_turns(gang: Gang, found: Mapping[str, _Found], *, losses: int, elas
         into = found["another" if index else "worker_0"]
         if index == 0:
             known = rounds = 0
-        if index == 0 or not elastic:
+        if waits := index > 0 and not elastic:
             until(lambda: gang.rounds > rounds, every=0.01)  # noqa: B023
             joined = time.monotonic()
         until(lambda: len(gang.resumed) > known and gang.step > gang.resumed[-1], every=0.01)  # noqa: B023
         into.seconds.append(time.monotonic() - began)
-        if index == 0 or not elastic:
+        if waits:
             into.after_start.append(time.monotonic() - joined)
         into.repeated.append(max(0, before - gang.resumed[known]))
         until(lambda: gang.rounds > rounds)  # noqa: B023
