@@ -144,12 +144,12 @@ def measure(figures: Figures, *, losses: int) -> None:
 
 @dataclass
 class _Found:
-    """Of the losses of one kind of pod."""
+    """The losses of one kind of pod."""
 
     seconds: list[float] = field(default_factory=list)
     """From each loss to the next step."""
     after_start: list[float] = field(default_factory=list)
-    """Of these, from the round of the replacement on, where the others have waited for its import of TensorFlow."""
+    """The part from the round of the replacement on, where the others have waited for its import of TensorFlow."""
     repeated: list[int] = field(default_factory=list)
 
     def figures(self) -> dict[str, Any]:
