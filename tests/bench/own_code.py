@@ -28,7 +28,7 @@ from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Injector
 from tests.harness.history import Change
 from tests.harness.memory_cluster import TRAVEL, MemoryCluster
-from tests.harness.process import settings
+from tests.harness.process import no_leader, nobody, settings
 from tests.harness.resources import Object
 from tests.harness.vtime import VirtualLoop, run
 
@@ -159,7 +159,7 @@ async def _lives(jobs: int, meter: Meter) -> None:
     server.create("Namespace", "", {"metadata": {"name": "bench"}}, by="setup")
     usual = replace(settings("operator"), workers=16, progress_seconds=0)
     operator = Operator(
-        _Parsed(server), usual, fetch_progress=_nobody, put_workers=_no_leader, chance=lambda: 0.5, now=loop.wall
+        _Parsed(server), usual, fetch_progress=nobody, put_workers=no_leader, chance=lambda: 0.5, now=loop.wall
     )
 
     def watch(change: Change) -> None:
@@ -216,16 +216,6 @@ class _Parsed(MemoryCluster):
     async def _write(self, what: tuple[str, str, str, str], call: Callable[[], T]) -> T:
         answer = await super()._write(what, call)
         return parsed(answer) if isinstance(answer, dict) else answer
-
-
-async def _nobody(ip: str, token: str) -> bytes | None:
-    del ip, token
-    return None
-
-
-async def _no_leader(ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
-    del ip, token, workers
-    return None
 
 
 def main() -> int:

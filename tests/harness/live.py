@@ -21,7 +21,7 @@ from tests.harness.faults import Injector
 from tests.harness.feed import Blindfold, Feed
 from tests.harness.http_front import Front
 from tests.harness.memory_cluster import MemoryCluster
-from tests.harness.process import SYSTEM_NAMESPACE, settings
+from tests.harness.process import SYSTEM_NAMESPACE, no_leader, nobody, settings
 from tests.harness.resources import Object, merged
 from tests.machine import PATIENCE
 
@@ -179,7 +179,7 @@ def live_cluster(folder: Path, *, operator: bool = True) -> Iterator[LiveCluster
 async def _operating(server: ApiServer) -> AsyncIterator[Operator]:
     cluster = MemoryCluster(server, Injector(), "operator", on_crash=lambda: None)
     operator = Operator(
-        cluster, settings("operator"), fetch_progress=_unanswered, put_workers=_unheard, now=_now, chance=lambda: 0.5
+        cluster, settings("operator"), fetch_progress=nobody, put_workers=no_leader, now=_now, chance=lambda: 0.5
     )
     feed = Feed(server, Blindfold(), operator.handle)
     await operator.resync.first(lambda: None)
@@ -191,18 +191,6 @@ async def _operating(server: ApiServer) -> AsyncIterator[Operator]:
         leading.cancel()
         await asyncio.wait({leading})
         feed.stop()
-
-
-async def _unanswered(ip: str, token: str) -> bytes | None:
-    """No pod here has a trainer that could be asked how far it is."""
-    del ip, token
-    return None
-
-
-async def _unheard(ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
-    """Nor a leader that could be asked for a resize."""
-    del ip, token, workers
-    return None
 
 
 def _kubeconfig(port: int) -> str:

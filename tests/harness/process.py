@@ -32,6 +32,18 @@ def settings(identity: str, config: Config = CONFIG) -> Settings:
     return Settings(config=config, namespace=SYSTEM_NAMESPACE, identity=identity, resync_seconds=RESYNC, workers=4)
 
 
+async def nobody(ip: str, token: str) -> bytes | None:
+    """No pod here has a trainer that could be asked how far it is."""
+    del ip, token
+    return None
+
+
+async def no_leader(ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
+    """Nor a leader that could be asked for a resize."""
+    del ip, token, workers
+    return None
+
+
 class OperatorProcess:
     """Born with empty memory; `kill` is kill -9, `stop` is SIGTERM."""
 

@@ -10,18 +10,12 @@ import numpy as np
 import pytest
 from tests.trainer import harness
 from tests.trainer.divided import EXACT
-from tests.trainer.harness import Launcher, Task, launcher
+from tests.trainer.harness import Launcher, Task
 from tests.trainer.reference import plain_keras_weights
 
 from tfgpujob_trainer.contract import config, script
 from tfgpujob_trainer.contract.environment import read
 from tfgpujob_trainer.contract.exits import ConfigError
-
-
-@pytest.fixture
-def launch(tmp_path):
-    with launcher(tmp_path) as started:
-        yield started
 
 
 def trainer_config(folder: Path, **fields: Any) -> dict[str, Any]:
@@ -52,11 +46,11 @@ def same(folder: Path) -> None:
         (2, 1, {"shard": "optimizer"}),
     ],
 )
-def test_a_module_is_divided_into_what_it_is_on_one_device(launch, workers, gpus, fields):
-    tasks = start(launch, workers, gpus, **fields)
+def test_a_module_is_divided_into_what_it_is_on_one_device(launch_here, workers, gpus, fields):
+    tasks = start(launch_here, workers, gpus, **fields)
     assert [task.wait() for task in tasks] == [0] * workers, tasks[0].log
-    same(launch.directory)
-    alone = launch.start(trainer_config(launch.directory / "alone"))
+    same(launch_here.directory)
+    alone = launch_here.start(trainer_config(launch_here.directory / "alone"))
     assert alone.wait() == 0, alone.log
     for task in tasks:
         assert task.ended["summary"]["steps"] == 21
@@ -66,14 +60,14 @@ def test_a_module_is_divided_into_what_it_is_on_one_device(launch, workers, gpus
 
 
 @pytest.mark.deep
-def test_a_stopped_module_continues_on_another_mesh(launch):
-    stopped = start(launch, 1, 4, signal="SIGTERM", mesh={"batch": 2, "model": 2})
+def test_a_stopped_module_continues_on_another_mesh(launch_here):
+    stopped = start(launch_here, 1, 4, signal="SIGTERM", mesh={"batch": 2, "model": 2})
     assert stopped[0].wait() == 143, stopped[0].log
     assert "stopped after step 10, which is saved" in stopped[0].log
-    tasks = start(launch, 2, 1, mesh={"model": 2})
+    tasks = start(launch_here, 2, 1, mesh={"model": 2})
     assert [task.wait() for task in tasks] == [0, 0], tasks[0].log
     assert "continues after epoch 1 of 3 and 3 batches" in tasks[1].log
-    same(launch.directory)
+    same(launch_here.directory)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +81,8 @@ def test_a_stopped_module_continues_on_another_mesh(launch):
         ("recompute", ["dense"]),
     ],
 )
-def test_what_a_divided_module_cannot_have_is_refused_before_it_runs(launch, field, value):
-    settings = config.parse({**trainer_config(launch.directory), "shard": "optimizer", field: value})
+def test_what_a_divided_module_cannot_have_is_refused_before_it_runs(launch_here, field, value):
+    settings = config.parse({**trainer_config(launch_here.directory), "shard": "optimizer", field: value})
     with pytest.raises(ConfigError, match=rf"^trainer\.{field}.* is set, and the model of divided_module") as raised:
-        script.find(settings, read({"TFGPU_STRATEGY": "Mirrored", "TFGPU_CODE_DIR": str(launch.directory)}))
+        script.find(settings, read({"TFGPU_STRATEGY": "Mirrored", "TFGPU_CODE_DIR": str(launch_here.directory)}))
     assert "remove it" in raised.value.fix

@@ -15,13 +15,7 @@ import keras
 import numpy as np
 import pytest
 from tests.trainer.divided import EXACT, SCRIPT, of_one_device, same, weights
-from tests.trainer.harness import Launcher, Task, free_ports, launcher, training_process
-
-
-@pytest.fixture
-def launch(tmp_path):
-    with launcher(tmp_path) as started:
-        yield started
+from tests.trainer.harness import Launcher, Task, free_ports, training_process
 
 
 @pytest.fixture
@@ -48,54 +42,54 @@ def ended(tasks: list[Task]) -> list[int]:
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("workers", "gpus", "mesh"), [(2, 2, (2, 2)), (2, 1, (1, 2)), (4, 1, (2, 2))])
-def test_a_mesh_of_several_workers_is_one_device(launch, plain, workers, gpus, mesh):
-    tasks = start(launch, workers, gpus, mesh)
+def test_a_mesh_of_several_workers_is_one_device(launch_here, plain, workers, gpus, mesh):
+    tasks = start(launch_here, workers, gpus, mesh)
     assert ended(tasks) == [0] * workers, tasks[0].log
     for task in tasks:
-        same(task, launch.directory, plain)
+        same(task, launch_here.directory, plain)
         assert "compared with one device: the losses of 3 steps agree to " in task.log
     assert tasks[0].ended["summary"]["steps"] == 16
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch, plain, killed):
-    tasks = start(launch, 2, 2, (2, 2))
+def test_a_worker_that_is_killed_costs_both_a_round_and_not_one_bit(launch_here, plain, killed):
+    tasks = start(launch_here, 2, 2, (2, 2))
     assert ended(tasks) == [0, 0], tasks[1].log
-    undisturbed = weights(launch.directory)
+    undisturbed = weights(launch_here.directory)
     port = free_ports(1)[0]
     gang = {"TFGPU_RECOVERY": "InPlace", "TFGPU_RECOVERY_TOKEN": "t", "TFGPU_RECOVERY_LEADER": f"127.0.0.1:{port}"}
-    (launch.directory / "output").rename(launch.directory / "undisturbed")
-    tasks = start(launch, 2, 2, (2, 2), **{f"ENDS__{killed}": "kill"}, **gang)  # type: ignore[arg-type]
+    (launch_here.directory / "output").rename(launch_here.directory / "undisturbed")
+    tasks = start(launch_here, 2, 2, (2, 2), **{f"ENDS__{killed}": "kill"}, **gang)  # type: ignore[arg-type]
     assert ended(tasks) == [0, 0], tasks[0].log + tasks[1].log
     assert "in place, for the 1st time, after: the training process was ended by SIGKILL" in tasks[killed].log
     for task in tasks:
         assert "continues after epoch 2 of 6" in task.log
-        same(task, launch.directory, plain)
-    for mine, theirs in zip(weights(launch.directory), undisturbed, strict=True):
+        same(task, launch_here.directory, plain)
+    for mine, theirs in zip(weights(launch_here.directory), undisturbed, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("first", "second"), [((2, 1, (1, 2)), (1, 4, (2, 2))), ((1, 2, (1, 2)), (2, 2, (2, 2)))])
-def test_a_stop_of_one_worker_is_saved_and_continued_on_another_mesh(launch, plain, first, second):
+def test_a_stop_of_one_worker_is_saved_and_continued_on_another_mesh(launch_here, plain, first, second):
     """SIGTERM to the last worker in the third epoch: all stop after the same step."""
     workers, gpus, mesh = first
-    stopped = start(launch, workers, gpus, mesh, **{"ENDS__1" if workers > 1 else "ENDS": "stop"})  # type: ignore[arg-type]
+    stopped = start(launch_here, workers, gpus, mesh, **{"ENDS__1" if workers > 1 else "ENDS": "stop"})  # type: ignore[arg-type]
     assert ended(stopped) == [143] * workers, stopped[0].log
     for task in stopped:
         assert "stopped after step 9, which is saved" in task.log
-    tasks = start(launch, *second)
+    tasks = start(launch_here, *second)
     assert ended(tasks) == [0] * second[0], tasks[0].log
     for task in tasks:
         assert "continues after epoch 2 of 6 and 1 batch" in task.log
-        same(task, launch.directory, plain)
+        same(task, launch_here.directory, plain)
 
 
 @pytest.mark.deep
-def test_a_stopped_peer_is_noticed(launch, tmp_path):
+def test_a_stopped_peer_is_noticed(launch_here, tmp_path):
     (tmp_path / "endless.py").write_text(UNLIKE.replace("()", "(0)").replace("EPOCHS", "10**6"))
-    tasks = start(launch, 2, 1, script=tmp_path / "endless.py")
+    tasks = start(launch_here, 2, 1, script=tmp_path / "endless.py")
     tasks[0].wait_for('"phase": "training"')
     worker = training_process(tasks[1].process.pid)
     tasks[1].process.send_signal(signal.SIGSTOP)
@@ -118,12 +112,12 @@ model.fit(x, x.sum(axis=1), batch_size=16, epochs=EPOCHS)
 
 
 @pytest.mark.deep
-def test_rows_that_differ_between_the_workers_are_refused_before_they_train(launch, tmp_path):
+def test_rows_that_differ_between_the_workers_are_refused_before_they_train(launch_here, tmp_path):
     (tmp_path / "unlike.py").write_text(UNLIKE.replace("EPOCHS", "1"))
-    tasks = start(launch, 2, 1, script=tmp_path / "unlike.py")
+    tasks = start(launch_here, 2, 1, script=tmp_path / "unlike.py")
     assert ended(tasks) == [2, 2], tasks[0].log
     assert "the workers gave the mesh different rows, initial weights or numbers" in tasks[0].log
-    assert not list((launch.directory / "output").glob("checkpoints/step-*"))
+    assert not list((launch_here.directory / "output").glob("checkpoints/step-*"))
 
 
 GUIDE = """
@@ -169,10 +163,10 @@ keras.distribution.set_distribution(model_parallel)
 @pytest.mark.deep
 @pytest.mark.parametrize("parallel", OF_GUIDE)
 @pytest.mark.parametrize("workers", [2, 4])
-def test_the_scripts_of_keras_guide_are_one_device(launch, tmp_path, float64, parallel, workers):
+def test_the_scripts_of_keras_guide_are_one_device(launch_here, tmp_path, float64, parallel, workers):
     (tmp_path / "keras.json").write_text(json.dumps({"floatx": "float64"}))
     (tmp_path / "guide.py").write_text(GUIDE.replace("DISTRIBUTION", OF_GUIDE[parallel]))
-    tasks = start(launch, workers, 8 // workers, script=tmp_path / "guide.py", KERAS_HOME=str(tmp_path))
+    tasks = start(launch_here, workers, 8 // workers, script=tmp_path / "guide.py", KERAS_HOME=str(tmp_path))
     assert ended(tasks) == [0] * workers, tasks[0].log
     (tmp_path / "plain.py").write_text(GUIDE.replace("DISTRIBUTION", ""))
     keras.utils.set_random_seed(5)

@@ -19,7 +19,7 @@ from tensorflow.python.ops import gen_nn_ops
 from tests.machine import PATIENCE
 from tests.pages import ROOT, files, shell, typed_by
 from tests.trainer.divided import SCRIPT, of_one_device, same
-from tests.trainer.harness import Launcher, Task, launcher
+from tests.trainer.harness import Launcher, Task
 
 from tfgpujob_contract.python_file import is_divided
 from tfgpujob_contract.trainer_config import Output, TrainerConfig
@@ -31,12 +31,6 @@ from tfgpujob_trainer.distribution.install import installed
 from tfgpujob_trainer.script.divided_check import build, compare
 
 EXAMPLE = ROOT / "examples/scripts/model_parallel.py"
-
-
-@pytest.fixture
-def launch(tmp_path):
-    with launcher(tmp_path) as started:
-        yield started
 
 
 @pytest.fixture
@@ -52,29 +46,29 @@ def start(launch: Launcher, mesh: list[int], script: Path = SCRIPT, **env: str) 
 
 
 @pytest.mark.deep
-def test_a_divided_model_is_what_it_is_on_one_device(launch, plain):
+def test_a_divided_model_is_what_it_is_on_one_device(launch_here, plain):
     """Also its file: saved on the mesh, it is loaded without one."""
-    task = start(launch, [1, 2])
+    task = start(launch_here, [1, 2])
     assert task.wait() == 0, task.log
-    same(task, launch.directory, plain)
+    same(task, launch_here.directory, plain)
     assert "compared with one device: the losses of 3 steps agree to " in task.log
     assert "mesh batch 1 × model 2: each device holds" in task.log
     assert task.ended["summary"]["steps"] == 16
-    assert keras.saving.load_model(launch.directory / "divided.keras").input_shape == (None, 8)
+    assert keras.saving.load_model(launch_here.directory / "divided.keras").input_shape == (None, 8)
     assert task.progress()[0]["epochs"] == 6
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("ends", "code"), [("kill", 137), ("stop", 143)])
-def test_it_continues_on_another_mesh(launch, plain, ends, code):
-    first = start(launch, [2, 2], ENDS=ends)
+def test_it_continues_on_another_mesh(launch_here, plain, ends, code):
+    first = start(launch_here, [2, 2], ENDS=ends)
     assert first.wait() == code, first.log
     assert "epoch 2/6" in first.log
     assert "epoch 3/6" not in first.log
-    second = start(launch, [1, 2])
+    second = start(launch_here, [1, 2])
     assert second.wait() == 0, second.log
     assert f"continues after epoch 2 of 6{' and 1 batch' * (ends == 'stop')}\n" in second.log
-    same(second, launch.directory, plain)
+    same(second, launch_here.directory, plain)
 
 
 CALLED_BACK = """
@@ -108,22 +102,22 @@ assert np.allclose(again.predict_on_batch(x[:3]), again(x[:3]), atol=1e-6)
 
 
 @pytest.mark.deep
-def test_callbacks_and_files_are_keras_own(launch, tmp_path):
+def test_callbacks_and_files_are_keras_own(launch_here, tmp_path):
     (tmp_path / "called_back.py").write_text(CALLED_BACK)
-    task = start(launch, [1, 2], script=tmp_path / "called_back.py")
+    task = start(launch_here, [1, 2], script=tmp_path / "called_back.py")
     assert task.wait() == 0, task.log
     assert "BackupAndRestore is left out" in task.log
-    assert (launch.directory / "log.csv").read_text().startswith("epoch,")
-    assert list((launch.directory / "board").rglob("*tfevents*"))
+    assert (launch_here.directory / "log.csv").read_text().startswith("epoch,")
+    assert list((launch_here.directory / "board").rglob("*tfevents*"))
 
 
 @pytest.mark.deep
-def test_the_example_is_what_it_is_on_one_device(launch, tmp_path, monkeypatch, float64):
+def test_the_example_is_what_it_is_on_one_device(launch_here, tmp_path, monkeypatch, float64):
     """To 1e-8: its gradients of zero are noise, which Adam makes large."""
     (tmp_path / "keras.json").write_text(json.dumps({"floatx": "float64"}))
-    task = start(launch, [2, 2], script=EXAMPLE, KERAS_HOME=str(tmp_path))
+    task = start(launch_here, [2, 2], script=EXAMPLE, KERAS_HOME=str(tmp_path))
     assert task.wait() == 0, task.log
-    found = keras.saving.load_model(launch.directory / "language_model.keras").get_weights()
+    found = keras.saving.load_model(launch_here.directory / "language_model.keras").get_weights()
     (tmp_path / "plain").mkdir()
     monkeypatch.chdir(tmp_path / "plain")
     monkeypatch.setattr("keras.distribution.set_distribution", lambda _: None)
@@ -164,29 +158,29 @@ assert model.layers[0].kernel.value.layout.mesh.size == 2
 
 
 @pytest.mark.deep
-def test_a_loop_over_batches_is_divided(launch, tmp_path):
+def test_a_loop_over_batches_is_divided(launch_here, tmp_path):
     (tmp_path / "looped.py").write_text(LOOPED)
-    task = start(launch, [2, 1], script=tmp_path / "looped.py")
+    task = start(launch_here, [2, 1], script=tmp_path / "looped.py")
     assert task.wait() == 0, task.log
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("decorator", ["", "@tf.function\n"])
-def test_a_loop_of_its_own_is_refused(launch, tmp_path, decorator):
+def test_a_loop_of_its_own_is_refused(launch_here, tmp_path, decorator):
     loop = "def step(rows):\n    return tf.reduce_mean((rows[:, :1] - model(rows)) ** 2)\nstep(tf.constant(x))\n"
     (tmp_path / "looped.py").write_text(LOOPED + decorator + loop)
-    task = start(launch, [2, 1], script=tmp_path / "looped.py")
+    task = start(launch_here, [2, 1], script=tmp_path / "looped.py")
     assert task.wait() == 2, task.log
     assert "train with fit()" in task.log or "compute in fit(), predict() or train_on_batch()" in task.log
 
 
 @pytest.mark.deep
-def test_a_distribution_that_the_text_does_not_name_is_refused(launch, tmp_path):
+def test_a_distribution_that_the_text_does_not_name_is_refused(launch_here, tmp_path):
     hidden = LOOPED.replace("DataParallel()", 'globals()["Data" + "Parallel"]()').replace(
         "for rows", "model.fit(x)\nfor rows"
     )
     (tmp_path / "hidden.py").write_text(hidden)
-    task = start(launch, [2, 1], script=tmp_path / "hidden.py")
+    task = start(launch_here, [2, 1], script=tmp_path / "hidden.py")
     assert task.wait() == 2, task.log
     assert "write keras.distribution.DataParallel in the script" in task.log
 

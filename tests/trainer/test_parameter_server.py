@@ -17,18 +17,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.machine import scaled
-from tests.trainer.harness import Task, ask, launcher, trainer_config, until
+from tests.trainer.harness import Task, ask, trainer_config, until
 from tests.trainer.reference import plain_keras_weights
 from tests.trainer.servers import ServerJob
 
 from tfgpujob_trainer.checkpoints.store import newest
 from tfgpujob_trainer.parameter_server.dispatch import Dispatcher
-
-
-@pytest.fixture(scope="module")
-def launch(tmp_path_factory):
-    with launcher(tmp_path_factory.mktemp("tasks")) as started:
-        yield started
 
 
 def wide_and_deep(output: Path, **fields):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import pytest
-from tests.trainer.harness import ask, free_ports, launcher, trainer_config, until
+from tests.trainer.harness import ask, free_ports, trainer_config, until
 
 from tfgpujob_trainer.cluster import peer_names
 from tfgpujob_trainer.contract.environment import Environment
@@ -33,16 +32,10 @@ for _ in range(3):
 """
 
 
-@pytest.fixture
-def launch(tmp_path):
-    with launcher(tmp_path) as started:
-        yield started
-
-
-def test_a_pod_says_for_whom_it_waits_and_may_be_stopped(launch):
+def test_a_pod_says_for_whom_it_waits_and_may_be_stopped(launch_here):
     (port,) = free_ports(1)
     env = {**MISSING, "TFGPU_PROGRESS_PORT": str(port), "TFGPU_START_DEADLINE_SECONDS": "600"}
-    task = launch.start(trainer_config(launch.directory / "waits"), env=env)
+    task = launch_here.start(trainer_config(launch_here.directory / "waits"), env=env)
     until(lambda: ask(port).get("waitsFor") is not None)
     told = ask(port)
     assert (told["phase"], told["waitsFor"]) == ("waiting for peers", ["job-worker-1"])
@@ -52,19 +45,21 @@ def test_a_pod_says_for_whom_it_waits_and_may_be_stopped(launch):
     assert task.wait() == 143
 
 
-def test_it_gives_up_when_the_start_is_too_late_and_that_is_no_failure_of_its_own(launch):
+def test_it_gives_up_when_the_start_is_too_late_and_that_is_no_failure_of_its_own(launch_here):
     env = {**MISSING, "TFGPU_START_DEADLINE_SECONDS": "1"}
-    task = launch.start(trainer_config(launch.directory / "late"), env=env)
+    task = launch_here.start(trainer_config(launch_here.directory / "late"), env=env)
     assert task.wait() == 164, task.log
     assert task.ended["cause"] == "PeersMissing"
     assert "job-worker-1.nobody.invalid" in task.ended["message"]
     assert "startDeadlineSeconds" in task.ended["message"]
 
 
-def test_so_does_the_pod_of_a_script_that_builds_its_strategy_itself(launch):
-    (launch.directory / "own.py").write_text(OWN_LOOP)
-    env = {**MISSING, "TFGPU_START_DEADLINE_SECONDS": "1", "TFGPU_CODE_DIR": str(launch.directory)}
-    task = launch.start({"entrypoint": "own.py", "output": {"directory": str(launch.directory / "own")}}, env=env)
+def test_so_does_the_pod_of_a_script_that_builds_its_strategy_itself(launch_here):
+    (launch_here.directory / "own.py").write_text(OWN_LOOP)
+    env = {**MISSING, "TFGPU_START_DEADLINE_SECONDS": "1", "TFGPU_CODE_DIR": str(launch_here.directory)}
+    task = launch_here.start(
+        {"entrypoint": "own.py", "output": {"directory": str(launch_here.directory / "own")}}, env=env
+    )
     assert task.wait() == 164, task.log
     assert "runs as it is" in task.log
     assert "waiting for the names of 1 peer: job-worker-1.nobody.invalid" in task.log

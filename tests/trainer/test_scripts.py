@@ -17,17 +17,11 @@ import numpy as np
 import pytest
 from tests.machine import PATIENCE, is_within
 from tests.pages import ROOT, files, shell, typed_by
-from tests.trainer.harness import Launcher, Task, launcher
+from tests.trainer.harness import Launcher, Task
 
 SCRIPT = Path(__file__).parent / "plain_script.py"
 FIRST_EPOCH_SECONDS = 10
 """From the command to 29 steps of two workers."""
-
-
-@pytest.fixture(scope="module")
-def launch(tmp_path_factory):
-    with launcher(tmp_path_factory.mktemp("scripts")) as started:
-        yield started
 
 
 CHILDREN = """

@@ -15,7 +15,7 @@ from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Injector
 from tests.harness.history import Change
 from tests.harness.memory_cluster import TRAVEL, MemoryCluster
-from tests.harness.process import settings
+from tests.harness.process import no_leader, nobody, settings
 from tests.harness.vtime import VirtualLoop, run
 
 from tfgpujob import names
@@ -63,7 +63,7 @@ async def _told(event: str, jobs: int, workers: int) -> float:
         server.place(job("flood", f"flood-{number}", workers))
     usual = replace(settings("operator"), workers=16, progress_seconds=0)
     operator = Operator(
-        Pooled(server), usual, fetch_progress=_nobody, put_workers=_no_leader, chance=lambda: 0.5, now=loop.wall
+        Pooled(server), usual, fetch_progress=nobody, put_workers=no_leader, chance=lambda: 0.5, now=loop.wall
     )
     done, pods = asyncio.Event(), set[str]()
 
@@ -92,16 +92,6 @@ async def _told(event: str, jobs: int, workers: int) -> float:
     await done.wait()
     leading.cancel()
     return (loop.time() - began) / ROUND_TRIP
-
-
-async def _no_leader(ip: str, token: str, workers: int) -> tuple[int, bytes] | None:
-    del ip, token, workers
-    return None
-
-
-async def _nobody(ip: str, token: str) -> bytes | None:
-    del ip, token
-    return None
 
 
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)

@@ -195,6 +195,12 @@ def leaves(structure: Any) -> list[Any]:
     return list(tf.nest.flatten(structure))
 
 
+def joined(rows: Rows, more: Rows) -> Rows:
+    """The rows of both, in this order."""
+    both: Rows = tf.nest.map_structure(lambda a, b: np.concatenate([a, b]), rows, more)
+    return both
+
+
 def as_arrays(rows: Any) -> Any:
     """The same rows as numpy's arrays, which share the memory of tensors of the host."""
     return tf.nest.map_structure(np.asarray, rows)

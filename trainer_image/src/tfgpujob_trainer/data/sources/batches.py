@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError
-from tfgpujob_trainer.data.sources.base import CANDIDATES, Ordered, Rows, leaves, unlike
+from tfgpujob_trainer.data.sources.base import CANDIDATES, Ordered, Rows, joined, leaves, unlike
 from tfgpujob_trainer.data.sources.text import kind
 
 Read = Callable[[int, int, int], Iterator[Rows]]
@@ -138,7 +138,7 @@ class Batches(Ordered):
             rows = self._next(number, seed or 0)
             wanted = size(place)
             if wanted.stop - wanted.start > self.batch_size:  # the last batch has too few rows for one of its own
-                rows = _joined(rows, self._next(number + 1, seed or 0))
+                rows = joined(rows, self._next(number + 1, seed or 0))
             yield rows
 
     def pass_over(self, epoch: int) -> None:
@@ -226,8 +226,3 @@ def _steps(extent: Extent, steps: int | None, what: str) -> int:
             f"use repeat(), leave steps_per_epoch out, or let it divide {length}",
         )
     return steps
-
-
-def _joined(rows: Rows, more: Rows) -> Rows:
-    joined: Rows = tf.nest.map_structure(lambda a, b: np.concatenate([a, b]), rows, more)
-    return joined

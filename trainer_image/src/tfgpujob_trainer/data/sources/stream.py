@@ -22,6 +22,7 @@ from tfgpujob_trainer.data.sources.base import (
     Ordered,
     Rows,
     as_keras_float,
+    joined,
     leaves,
     map_leaves,
     parts_of,
@@ -98,7 +99,7 @@ class Stream(Ordered):
             for place in places[index:]:
                 rows = next(iterator)
                 # A last batch may carry rows that are too few for a batch of their own.
-                yield _joined(rows, next(iterator)) if place.stop - place.start > regular else rows
+                yield joined(rows, next(iterator)) if place.stop - place.start > regular else rows
             if not self._endless:
                 return
             index = 0
@@ -215,8 +216,3 @@ def _refuse_changing(dataset: Any, what: str) -> None:
             f"{what} is a dataset that gives other rows each time it is read",
             "take random operations out of it; an 'augment' function of a declared source gets a seed for each row",
         )
-
-
-def _joined(rows: Rows, more: Rows) -> Rows:
-    joined: Rows = tf.nest.map_structure(lambda a, b: np.concatenate([a, b]), rows, more)
-    return joined
