@@ -18,8 +18,8 @@ from tfgpujob.core.policies.restart import gang
 
 
 def _deed_before_word(real: Any) -> Any:
-    def broken(ctx: Any, change: Any) -> Outcome:
-        outcome: Outcome = real(ctx, change)
+    def broken(*of: Any) -> Outcome:
+        outcome: Outcome = real(*of)
         return replace(outcome, intent=None)
 
     return broken
