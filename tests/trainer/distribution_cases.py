@@ -448,7 +448,7 @@ CASES: dict[str, Case] = {
     "sort": op(lambda x: ops.sort(x, axis=-1)),
     "top k": op(lambda x: ops.top_k(x, 3)[0]),
     "top k of divided rows": replace(op(lambda x: ops.top_k(x, 3)[0]), data_parallel=True, layouts={}),
-    "order of rows": refused(op(lambda x: ops.take(x, ops.argsort(ops.sum(x, -1)), axis=0)), "TopKV2"),
+    "order of rows": refused(op(lambda x: ops.take(x, ops.argsort(ops.sum(x, -1)), axis=0)), "divided over the mesh"),
     "index of the smallest": op(lambda x: x * ops.cast(ops.expand_dims(ops.argmin(x, -1), -1), x.dtype)),
     "rows after rows": op(lambda x: tf.reduce_mean(tf.reshape(tf.concat([x, 2 * x], 0), [2, -1, 8]), 0)),
     "large identity": op(lambda x: ops.matmul(ops.tile(x, [1, 8]), ops.eye(64, dtype=x.dtype))),

@@ -112,7 +112,6 @@ def replacements() -> Iterator[Any]:
     """Replacements for TensorFlow's functions of operations."""
     instead = {
         gen_nn_ops.bias_add_grad: _as_summed,
-        gen_math_ops._sum: _as_summed,  # noqa: SLF001 (TensorFlow is pinned)
         gen_array_ops.reverse_v2: _reversed,
         gen_array_ops.scatter_nd: _scattered,
         gen_array_ops.matrix_diag_v3: _evaluated,
@@ -202,13 +201,13 @@ def _refused(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_summed(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A sum, such as a bias' gradient. DTensor can't gather it, but the operation after it may need it whole, as a norm
-    of all gradients does: that is then an operation of its own."""
+    """BiasAddGrad, a sum that DTensor can't gather. What follows may need it whole, as a norm of all gradients does:
+    that is then an operation of its own."""
 
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         summed = original(*args, **kwargs)
-        if tf.executing_eagerly() or not _is_on_mesh(summed) or summed.shape.rank != 1:  # see _whole for MATCH
+        if tf.executing_eagerly() or not _is_on_mesh(summed):
             return summed
         return dtensor.relayout(summed, dtensor.Layout([dtensor.MATCH], dtensor.get_default_mesh()))
 
