@@ -41,7 +41,7 @@ class CallbackState:
         for callback in self._callbacks:  # those of one class keep their order
             saved = next((one for one in left if one["class"] == _class(callback)), None)
             if saved is None:
-                say(f"{type(callback).__name__} was not there at the checkpoint: it begins anew")
+                say(f"{type(callback).__name__} was not there at the checkpoint: it starts without its state")
                 continue
             left.remove(saved)
             for name, value in saved["attributes"].items():
