@@ -1,5 +1,5 @@
 """A plain script that divides its model over MESH, or not at all without it. In the first round, ENDS is `kill` or
-`stop` in epoch 3.
+`stop` in epoch 3, or `late`: killed once EarlyStopping has stopped the training.
 """
 
 import json
@@ -15,8 +15,12 @@ from keras.distribution import DeviceMesh, LayoutMap, ModelParallel, set_distrib
 
 class End(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
-        if self.epoch == 2 and batch == 1:
+        if self.epoch == 2 and batch == 1 and os.environ["ENDS"] != "late":
             os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGTERM}[os.environ["ENDS"]])
+
+    def on_train_end(self, logs=None):
+        if os.environ["ENDS"] == "late":
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch

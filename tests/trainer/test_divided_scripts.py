@@ -71,6 +71,16 @@ def test_it_continues_on_another_mesh(launch_here, plain, ends, code):
     same(second, launch_here.directory, plain)
 
 
+@pytest.mark.deep
+def test_a_training_that_a_callback_has_stopped_is_not_continued(launch_here, plain):
+    first = start(launch_here, [1, 2], ENDS="late")
+    assert first.wait() == 137, first.log
+    assert "epoch 4/6" in first.log
+    second = start(launch_here, [1, 2])
+    assert second.wait() == 0, second.log
+    same(second, launch_here.directory, plain)
+
+
 CALLED_BACK = """
 import keras
 import numpy as np
