@@ -38,6 +38,17 @@ class Overriding(keras.optimizers.SGD):
         return super().apply_gradients(grads_and_vars)
 
 
+def ancestors(op):
+    found: set[tf.Operation] = set()
+    new = [op]
+    while new:
+        last = new.pop()
+        before = {*(tensor.op for tensor in last.inputs), *last.control_inputs} - found
+        found |= before
+        new += before
+    return found
+
+
 def main():
     servers = cluster()
     strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
@@ -47,7 +58,8 @@ def main():
         inputs = keras.Input((3,), dtype="int64")
         hidden = keras.layers.Flatten()(keras.layers.Embedding(ROWS, 4)(inputs))
         model = keras.Model(inputs, keras.layers.Dense(2)(hidden))
-        model.compile(Overriding(0.1, global_clipnorm=1.0), "sparse_categorical_crossentropy")
+        model.compile(Overriding(0.1, global_clipnorm=1.0, weight_decay=0.01), "sparse_categorical_crossentropy")
+        model.optimizer.exclude_from_weight_decay(var_names=["embeddings"])
         takeover = take_over_optimizer(model, "ParameterServer")
         build(model, head, "ParameterServer")
         steps = ServerSteps(strategy, model, takeover, batch_spec(head), "")
@@ -59,7 +71,10 @@ def main():
         for output in op.outputs
         if output.dtype.is_floating and output.shape.rank and output.shape[0] == ROWS
     ]
-    print(json.dumps({"ops": sorted({node.op for node in nodes}), "whole tables": whole}), flush=True)
+    writes = [op for op in graph.get_operations() if op.type.startswith(("Assign", "ResourceScatter"))]
+    early = [op.name for op in writes if not any(before.type == "PyFunc" for before in ancestors(op))]
+    ops = sorted({node.op for node in nodes})
+    print(json.dumps({"ops": ops, "whole tables": whole, "writes": len(writes), "early": early}), flush=True)
     del servers
     os._exit(0)
 

@@ -17,6 +17,7 @@ from tfgpujob_contract.pod import MAX_REPLICAS
 from tfgpujob_trainer.cluster.elastic_workers import possible_addresses
 from tfgpujob_trainer.contract import environment
 
+EPOCH = "tfgpu-train: epoch "
 GAP_SECONDS = 1.0
 """The longest for which no step may be done, on a quiet machine."""
 
@@ -73,6 +74,8 @@ def test_workers_join_and_leave_and_nobody_stops(launch):
         job.tasks["worker-0"].process.terminate()
         assert job.tasks["worker-0"].wait() == 143
         wait_until(lambda: "worker-0 left; workers that train on: 2" in job.chief.log, job)
+        ended = job.chief.log.count(EPOCH)  # with each epoch the chief counts the steps that were taken
+        wait_until(lambda: job.chief.log.count(EPOCH) > ended, job)
         assert "taken twice" not in job.chief.log
 
         job.kill("worker-3")

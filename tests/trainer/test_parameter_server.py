@@ -132,6 +132,7 @@ def test_a_table_stays_where_it_is():
     )
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["whole tables"] == []
+    assert (found["writes"] > 3, found["early"]) == (True, []), "a variable changes before the rows are there"
     assert {"ResourceGather", "ResourceScatterSub", "Atan"} <= set(found["ops"])
 
 

@@ -113,7 +113,11 @@ class ServerSteps:
             if self._loss.regularised:
                 loss += tf.cast(self._loss.regularisation(), loss.dtype)
             loss = self._takeover.optimizer.scale_loss(loss)
-        self._takeover.apply(tape.gradient(loss, variables), variables)
+        gradients = tape.gradient(loss, variables)
+        # Weight decay and the count of steps need no gradient: without this they are done before the rows are there,
+        # and once more where another worker takes over the batch.
+        with tf.control_dependencies([gradient for gradient in gradients if gradient is not None]):
+            self._takeover.apply(gradients, variables)
         return self._vector(batch, y_pred, groups, seconds)
 
     def _evaluate_batch(self, split: Any, epoch: Any, index: Any) -> Any:
