@@ -22,7 +22,7 @@ from tfgpujob_trainer.own_loop.reporter import Reporter
 from tfgpujob_trainer.reporting.run_status import RunStatus
 
 EXAMPLE = ROOT / "examples/own_loop.py"
-STEPS = 400
+STEPS = 800  # it is stopped and killed before it ends
 
 
 @pytest.fixture
@@ -66,7 +66,8 @@ def test_stopped_and_killed_on_one_worker_and_on_two_it_ends_with_the_same_weigh
     port = int(alone.termination_path.name)
     until(lambda: ask(port).get("lastCheckpoint") is not None or alone.process.poll() is not None)
     told = ask(port)
-    assert (told["phase"], told["steps"], told["loss"] > 0) == ("training", STEPS, True), alone.log
+    assert told["phase"] in ("training", "saving"), alone.log
+    assert (told["steps"], told["loss"] > 0) == (STEPS, True), alone.log
     alone.process.send_signal(signal.SIGTERM)
     assert alone.wait() == 143, alone.log
     stopped_after, _ = saved(tmp_path / "one")
