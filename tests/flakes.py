@@ -1,7 +1,8 @@
 """`make flakes`: the tests of `make test` again and again, in random order, on a busy machine.
 
-A stopped run continues where it was: each finished part is a line of build/flakes.jsonl with its seed, its load and its
-failures. Ends with one line of JSON, and with 1 if a test failed in one of the last RUNS runs.
+A stopped run continues where it was, on another machine too: each finished part is a line of flakes.jsonl with its
+commit, seed, load and failures; commit it. Ends with one line of JSON, and with 1 if a test failed in one of the last
+RUNS runs.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-FILE = ROOT / "build/flakes.jsonl"
+from tests.tiers import ROOT, git
+
+FILE = ROOT / "tests/flakes.jsonl"
 PARTS = ("unit", "trainer")
 SPIN = "while True: pass"
 
@@ -65,7 +66,8 @@ def play(part: str, seed: int, least: float) -> dict[str, Any]:
         failed = [run.stdout[-2000:] + run.stderr[-2000:]]
     median = sorted(loads)[len(loads) // 2] if loads else os.getloadavg()[0]
     took = round(time.monotonic() - began)
-    return {"part": part, "seed": seed, "load": round(median, 1), "seconds": took, "failed": failed}
+    commit = git("rev-parse", "--short", "HEAD")
+    return {"part": part, "commit": commit, "seed": seed, "load": round(median, 1), "seconds": took, "failed": failed}
 
 
 def main() -> int:
@@ -74,7 +76,6 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--load", type=float, default=8)
     options = parser.parse_args()
-    FILE.parent.mkdir(exist_ok=True)
     rows = [json.loads(line) for line in FILE.read_text().splitlines()] if FILE.exists() else []
     for part in PARTS:
         while sum(row["part"] == part for row in rows) < options.runs:
