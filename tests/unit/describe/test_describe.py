@@ -224,7 +224,7 @@ def past(*events: dict[str, Any], now: datetime = NOW) -> list[str]:
 
 
 WAITS = {"conditions": [condition("Running", "False", "ReplicaNotReady", "0 of 1 required replicas are ready")]}
-KILLED = {
+KILLED: dict[str, Any] = {
     "conditions": [condition("Failed", "True", "BackoffLimitExceeded", "ended")],
     "lastFailure": {"role": "worker", "index": 0, "cause": "Killed", "exitCode": 137},
 }
@@ -250,6 +250,24 @@ def test_f6_of_a_pod_without_a_reason_kubernetes_last_warning_is_quoted(status: 
         "  00:00:08  digits-worker-0: FailedMount: before",
         f"  00:00:09  digits-worker-0: FailedMount: {said}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "advised"),
+    [
+        ("Unhealthy", "Liveness probe failed: no answer", "Correct livenessProbe in"),
+        ("Unhealthy", "Readiness probe failed: no answer", "find out who sent it"),
+        ("FailedPostStartHook", "Exec lifecycle hook ([sh]) failed", "Correct lifecycle.postStart in"),
+    ],
+)
+def test_whom_the_kubelet_has_killed_is_told_for_which_field(reason: str, message: str, advised: str) -> None:
+    killed = {**KILLED["lastFailure"], "action": "Killed by SIGKILL: find out who sent it.", "message": message}
+    whole = {**job("digits", worker=1), "status": {**KILLED, "lastFailure": killed}}
+    whole["metadata"] |= {"namespace": "default", "uid": "uid-digits", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    warning = {"involvedObject": {"uid": "uid-digits-worker-0", "kind": "Pod"}, "reason": reason, "message": message}
+    head = describe(whole, [pod_of("digits-worker-0", "digits")], [warning], None, NOW).partition("Timeline")[0]
+    assert advised in head
+    assert head.count(message) == 1
 
 
 @pytest.mark.parametrize("missing", ["reason", "message"])

@@ -301,9 +301,21 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     kept = [pod for pod in facts.pods if (pod.role, pod.index) == (last.get("role"), last.get("index"))]
     # A failed probe or hook, for instance, which only an event reports.
     warned = _last_warning(facts, kept) if last.get("cause") in {Diagnosis.KILLED, Diagnosis.UNKNOWN} else ()
+    for field in (field for words, field in _ENDS_A_CONTAINER.items() if words in "".join(warned)):
+        steps = (f"Correct {field} in the role's template: it failed, so the kubelet killed the container.",)
     if kept and last.get("cause") in _LOG_CAUSES:
         steps += (_logs(facts, f"--role {last['role']} --index {last['index']}"),)
+    if said and said in "".join(warned):
+        said = ""
     return "\n".join(_steps(head, said, *warned)), steps
+
+
+_ENDS_A_CONTAINER: Final = {
+    ": FailedPostStartHook: ": "lifecycle.postStart",
+    ": Liveness probe failed": "livenessProbe",
+    ": Startup probe failed": "startupProbe",
+}
+"""For which field of its template the kubelet kills a container, by words of the warning."""
 
 
 def _begun(action: str) -> str:
