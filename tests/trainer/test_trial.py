@@ -238,6 +238,28 @@ def test_what_couples_rows_by_a_value_of_later_is_said_then(capfd, more, times):
     assert capfd.readouterr().out.count("couples the rows of a batch") == times
 
 
+class Late(keras.Model):
+    """Couples the rows after some steps."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        late = ops.cast(self.optimizer.iterations > BATCH, y_pred.dtype)
+        return ops.mean(ops.square(y - y_pred)) + late * ops.mean(ops.var(y_pred, axis=0))
+
+
+class LateInItsOwnStep(Late):
+    def train_step(self, rows):
+        return super().train_step(rows)
+
+
+@pytest.mark.parametrize("kind", [Late, LateInItsOwnStep])
+def test_a_resumed_run_is_tried_with_the_values_of_its_checkpoint(kind, capfd, tmp_path):
+    for epochs in (3, 4):
+        keras.utils.set_random_seed(1)
+        how = {"devices": 2, "batch": BATCH, "seed": 1, "output": tmp_path}
+        train_here(lambda: net(kind=kind, compiled=False), data(), epochs=epochs, **how)
+        assert ("couples the rows of a batch" in capfd.readouterr().out) == (epochs == 4)
+
+
 def test_random_numbers_for_rows_are_no_coupling():
     class Noise(keras.layers.Layer):
         @tf.function

@@ -120,6 +120,8 @@ def train(run: Run[SynchronizedSteps]) -> Position:
         begin_training(run, position)
         if run.metric_states:
             steps.metric_states.restore(run.metric_states)
+        # What was tried before had the values of a new model.
+        _try_again(run, position, due=position.step > run.first.step)
         while not run.done(position):
             position = _one_step(run, feed, position)
         wait_for_save(run, position)
@@ -174,16 +176,24 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     if position.index == 0:
         _end_metrics(run, position, evaluated=evaluated)
         position = next_epoch(run, position)
-        # All workers find the same, but for what a callback may have changed on one of them alone. What follows from a
-        # counter is no change: it is looked for after epochs 1, 2, 4, 8 and so on.
+        # What follows from a counter is no change: it is looked for after epochs 1, 2, 4, 8 and so on.
         epochs = position.epoch - run.first.epoch
-        if not run.done(position) and run.peers.count(steps.has_changed() or epochs & (epochs - 1) == 0):
-            for note in steps.try_again():
-                say(note)
+        _try_again(run, position, due=epochs & (epochs - 1) == 0)
         return position
     if evaluated:  # it has used the metrics, and the epoch continues
         steps.metric_states.restore(run.metric_states)
     return position
+
+
+def _try_again(run: Run[SynchronizedSteps], position: Position, *, due: bool) -> None:
+    """Try the steps with the values of now, if that is due or what they read has changed.
+
+    All workers find the same, but for what a callback may have changed on one of them alone.
+    """
+    steps = run.built.steps
+    if not run.done(position) and run.peers.count(steps.has_changed() or due):
+        for note in steps.try_again():
+            say(note)
 
 
 def _after_hook(
