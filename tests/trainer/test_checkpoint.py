@@ -175,13 +175,13 @@ ALONE = Peers(strategy_over(1), workers=1, is_chief=True)
 def test_training_goes_on_while_a_save_is_written_and_changes_nothing_of_it(slow, variable):
     store, resume, published = slow
     began = time.monotonic()
-    resume.save(ALONE, 1, {"step": 1}, [])
+    resume.save(ALONE, 1, dict)
     goes_on = time.monotonic()
     variable.assign([8.0, 9.0])
     assert (store.latest(), published) == (None, [])
     waited = time.monotonic() - goes_on
     store.go_on.set()
-    resume.save(ALONE, 2, {"step": 2}, [])
+    resume.save(ALONE, 2, dict)
     assert published[0][0] == 1
     assert waited < published[0][1] < time.monotonic() - began, "the time of the save, and not of the copy alone"
     resume.wait()
@@ -192,11 +192,11 @@ def test_training_goes_on_while_a_save_is_written_and_changes_nothing_of_it(slow
 
 def test_a_save_that_failed_ends_the_run_at_the_next_one(slow, tmp_path):
     store, resume, published = slow
-    resume.save(ALONE, 1, {"step": 1}, [])
+    resume.save(ALONE, 1, dict)
     Store(tmp_path, owner(attempt=2), keep=2).take_ownership()
     store.go_on.set()
     with pytest.raises(FencedError, match="nothing was written"):
-        resume.save(ALONE, 2, {"step": 2}, [])
+        resume.save(ALONE, 2, dict)
     resume.wait()
     assert published == []
 
@@ -204,10 +204,10 @@ def test_a_save_that_failed_ends_the_run_at_the_next_one(slow, tmp_path):
 def test_the_sums_of_the_metrics_come_back_in_their_order(slow):
     store, resume, _ = slow
     store.go_on.set()
-    sums = [np.float32(i) for i in range(12)]
-    resume.save(ALONE, 7, {"identity": {}}, sums)
+    sums = [np.array(i, np.float32) for i in range(12)]
+    resume.save(ALONE, 7, lambda: {"metrics": sums})
     resume.wait()
-    assert resume.restore(ALONE)[1] == sums
+    assert resume.restore(ALONE)["metrics"] == sums
 
 
 def small(rate, units=3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import re
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from tests.trainer.inprocess import train_here
 
+from tfgpujob_trainer.checkpoints.state import apart, together
 from tfgpujob_trainer.checkpoints.store import variables_to_save
 from tfgpujob_trainer.script.callbacks import ScriptCallbacks
 
@@ -61,7 +63,7 @@ class Keeps(keras.callbacks.Callback):
         self.beta, self.parts, self.helper = tf.Variable(0.0), {"a": [tf.Variable(0)]}, Helper()
         self.module = tf.Module()
         self.module.rate = tf.Variable(1.0)
-        self.random, self.tags = np.random.default_rng(1), {"first"}
+        self.random, self.tags, self.best = np.random.default_rng(1), {"first"}, None
         self.mixed = {"variable": tf.Variable(0.0), "count": 0}
 
     def on_train_begin(self, logs=None):
@@ -78,10 +80,11 @@ class Keeps(keras.callbacks.Callback):
             variable.assign_add(3)
         self.teacher.set_weights([weight + 1 for weight in self.teacher.get_weights()])
         self.random.random()
+        self.best = [np.ones(1000), np.ones(3, tf.bfloat16.as_numpy_dtype), np.float32(3)]
 
     def values(self):
         plain = [self.beta, self.parts["a"][0], self.helper.seen, self.module.rate]
-        return [v.numpy() for v in plain], self.teacher.get_weights(), self.random.bit_generator.state
+        return [v.numpy() for v in plain], self.teacher.get_weights(), self.random.bit_generator.state, self.best
 
 
 def begun(kept):
@@ -94,7 +97,10 @@ def begun(kept):
     saved = variables_to_save(model, hooks.variables)
     if kept:
         state, values = kept
-        hooks.resumed(state)
+        said, arrays = apart(state)
+        text = json.dumps(said)
+        assert len(text) < 3000, "no text has an array"
+        hooks.resumed(together(json.loads(text), arrays))
         for variable, value in zip(saved.values(), values, strict=True):
             variable.assign(value)
     hooks("on_train_begin")

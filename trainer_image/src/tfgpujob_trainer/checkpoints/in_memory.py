@@ -17,12 +17,10 @@ import tensorflow as tf
 
 from tfgpujob_trainer.checkpoints.memory_file import Copy, MemoryFile
 from tfgpujob_trainer.checkpoints.pace import Pace
+from tfgpujob_trainer.checkpoints.state import apart
 from tfgpujob_trainer.machine.usage import memory_room
 from tfgpujob_trainer.model.variables import reader
 from tfgpujob_trainer.reporting.log import say
-
-State = tuple[Mapping[str, Any], Sequence[np.ndarray]]
-"""State of the run, and of its metrics."""
 
 _LENGTH = struct.Struct("<Q")
 _OF_THE_ROOM = 0.5
@@ -41,7 +39,7 @@ class InMemory:
     _kinds: Sequence[tuple[str, str, Sequence[int]]]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every variable by name, and the metrics."""
+        """Every variable by name, and those of the state."""
         found, at = {}, self._start
         for name, kind, shape in self._kinds:
             dtype = tf.as_dtype(kind).as_numpy_dtype
@@ -75,15 +73,15 @@ class InMemoryCheckpoints:
         """The preparation of the next copy has taken this long."""
         self._cost = seconds
 
-    def save(self, step: int, state: Callable[[], State]) -> None:
+    def save(self, step: int, state: Callable[[], Mapping[str, Any]]) -> None:
         """Copy everything; training continues afterwards. Without enough memory this is logged, and not tried again."""
         began, self._cost = time.monotonic() - self._cost, 0.0
-        record, metrics = state()
-        values = self._read() + [np.asarray(value, order="C") for value in metrics]
+        record, of_state = apart(state())
+        values = self._read() + [np.asarray(value, order="C") for value in of_state.values()]
         if not self._checked and not self._fits(sum(value.nbytes for value in values)):
             return
         try:
-            self._file.write(step, self._parts(record, values))
+            self._file.write(step, self._parts(record, [*self._names, *of_state], values))
         except OSError as error:
             self._leave_out(str(error.strerror))
         self._pace.copied(began, time.monotonic())
@@ -99,20 +97,19 @@ class InMemoryCheckpoints:
             return None
         return InMemory(copy.step, record["state"], self._file, copy, _LENGTH.size + length, record["arrays"])
 
-    def _parts(self, state: Mapping[str, Any], values: Sequence[np.ndarray]) -> Iterator[Any]:
+    def _parts(self, state: Any, names: Sequence[str], values: Sequence[np.ndarray]) -> Iterator[Any]:
         said = json.dumps({"of": self._of, "state": state})
-        record = f'{said[:-1]}, "arrays": {self._arrays(values)}}}'.encode()
+        record = f'{said[:-1]}, "arrays": {self._arrays(names, values)}}}'.encode()
         yield _LENGTH.pack(len(record))
         yield record
         for value in values:
             if value.size:
                 yield value.reshape(-1).view(np.uint8)
 
-    def _arrays(self, values: Sequence[np.ndarray]) -> str:
+    def _arrays(self, names: Sequence[str], values: Sequence[np.ndarray]) -> str:
         """Name, type and shape of each, as JSON; usually unchanged."""
         kinds = [(value.dtype, value.shape) for value in values]
         if self._described[0] != kinds:
-            names = [*self._names, *(f"metrics/{i:04d}" for i in range(len(values) - len(self._names)))]
             listed = [(n, tf.as_dtype(dtype).name, shape) for n, (dtype, shape) in zip(names, kinds, strict=True)]
             self._described = kinds, json.dumps(listed)
         return self._described[1]

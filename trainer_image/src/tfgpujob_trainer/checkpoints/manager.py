@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfgpujob_trainer.checkpoints.in_memory import InMemory, InMemoryCheckpoints, State
+from tfgpujob_trainer.checkpoints.in_memory import InMemory, InMemoryCheckpoints
+from tfgpujob_trainer.checkpoints.state import OF_STATE, apart, together
 from tfgpujob_trainer.checkpoints.store import Saved, Store, place
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
@@ -52,9 +53,10 @@ class CheckpointManager:
         self._read = reader(variables.values())
         self._rates = {n: float(local_value(v)) for n, v in variables.items() if n.endswith("/learning_rate")}
 
-    def save(self, peers: Peers, step: int, state: Mapping[str, Any], metrics: Sequence[np.ndarray]) -> None:
+    def save(self, peers: Peers, step: int, state: Callable[[], Mapping[str, Any]]) -> None:
         """Copy everything, and let the chief write it while training continues; waits for the previous save first.
 
+        Only the chief asks for the state, which has JSON values and arrays.
         A checkpoint that is not published when the process is killed does not exist; the previous one does.
         """
         self.wait()
@@ -63,8 +65,9 @@ class CheckpointManager:
         began = time.monotonic()
         # A real copy: NumPy may show the variable's memory, which the next step changes.
         arrays = {name: np.array(value) for name, value in zip(self._variables, self._read(), strict=True)}
-        arrays.update({f"metrics/{i:04d}": np.asarray(value) for i, value in enumerate(metrics)})
-        self._writing = self._writer.submit(self._write, began, step, arrays, self._record(state))
+        record, of_state = apart(self._record(state()))
+        arrays |= {name: np.array(value) for name, value in of_state.items()}
+        self._writing = self._writer.submit(self._write, began, step, arrays, record)
 
     @property
     def writing(self) -> bool:
@@ -88,15 +91,10 @@ class CheckpointManager:
         if self._in_memory is not None:
             self._in_memory.cost(seconds)
 
-    def save_in_memory(self, step: int, state: Callable[[], State]) -> None:
+    def save_in_memory(self, step: int, state: Callable[[], Mapping[str, Any]]) -> None:
         """Copy everything into the memory of this pod, where it outlives the process."""
         assert self._in_memory is not None
-
-        def record() -> State:
-            said, metrics = state()
-            return self._record(said), metrics
-
-        self._in_memory.save(step, record)
+        self._in_memory.save(step, lambda: self._record(state()))
 
     def forget(self, peers: Peers, *, newer_than: int) -> None:
         """Delete the chief's checkpoints after that step."""
@@ -116,8 +114,8 @@ class CheckpointManager:
         path = self._store.save(step, arrays, record, self._run_json)
         self._published(path, step, time.monotonic() - began)
 
-    def restore(self, peers: Peers) -> tuple[dict[str, Any], list[np.ndarray]] | None:
-        """Restore the chief's newest checkpoint everywhere; its state and metrics, or None if there is none.
+    def restore(self, peers: Peers) -> dict[str, Any] | None:
+        """Restore the chief's newest checkpoint everywhere; its state, or None if there is none.
 
         From memory or storage. Only the chief reads, so all workers agree even if the directory is not shared. Raises
         ConfigError if the checkpoint does not fit the model, the data or the batch size.
@@ -130,17 +128,17 @@ class CheckpointManager:
             return None
         state = header["state"]
         self._check(state, header["arrays"])
-        metrics: list[np.ndarray] = []
+        of_state: dict[str, np.ndarray] = {}
         names, types = list(header["arrays"]), [(_dtype(name), shape) for name, shape in header["arrays"].values()]
         sizes = [dtype.itemsize * math.prod(shape) for dtype, shape in types]
         parts = peers.broadcast_parts_from_chief(sizes, lambda index: arrays[names[index]].tobytes())
         for name, (dtype, shape), data in zip(names, types, parts, strict=True):
             value = np.frombuffer(data, dtype).reshape(shape)
-            if name.startswith("metrics/"):
-                metrics.append(value)
+            if name.startswith(OF_STATE):
+                of_state[name] = value
             elif not self._keeps_new_rate(name, state):
                 self._variables[self._names[place(name)]].assign(value)
-        return state, metrics
+        return dict(together(state, of_state))
 
     def _newest(self) -> Saved | InMemory | None:
         kept = None if self._in_memory is None else self._in_memory.latest()
@@ -159,7 +157,7 @@ class CheckpointManager:
                     f"the checkpoint was made with {name} {state['identity'].get(name)}, this run has {value}",
                     _NEW_OUTPUT,
                 )
-        saved = {place(name): name for name in arrays if not name.startswith("metrics/")}
+        saved = {place(name): name for name in arrays if not name.startswith(OF_STATE)}
         expected = {key: list(self._variables[name].shape) for key, name in self._names.items()}
         found = {key: arrays[name][1] for key, name in saved.items()}
         for key in {**expected, **found}:

@@ -45,7 +45,7 @@ class Checkpoint:
         restored = self._manager.restore(self._task.peers)
         if restored is None:
             return 0
-        step = int(restored[0]["step"])
+        step = int(restored["step"])
         say(f"resuming after step {step}")
         return step
 
@@ -53,7 +53,7 @@ class Checkpoint:
         """Save all variables. Returns, on every worker, when the checkpoint is published."""
         self._task.run_status.beat()
         self._task.run_status.update(phase=phases.SAVING, step=step)
-        self._manager.save(self._task.peers, step, {"step": step}, [])
+        self._manager.save(self._task.peers, step, lambda: {"step": step})
         self._manager.wait()
         self._task.peers.count(True)
         self._task.run_status.beat()

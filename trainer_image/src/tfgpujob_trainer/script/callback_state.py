@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import importlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from tfgpujob_trainer.checkpoints.state import apart
 from tfgpujob_trainer.model.variables import holds_only_variables
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script import outside
 from tfgpujob_trainer.train import csv_logs
-
-_UNKNOWN = object()
 
 
 class CallbackState:
     """What changes in callbacks after on_train_begin(), in which Keras' own reset themselves."""
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
-        self._callbacks, self._at_begin = callbacks, [_remembered(callback) for callback in callbacks]
+        self._callbacks = callbacks
+        self._at_begin = [{n: _digest(v) for n, v in _remembered(callback).items()} for callback in callbacks]
 
     def changed(self) -> dict[str, Any]:
-        """For a checkpoint, as JSON has it."""
+        """For a checkpoint, in JSON values and arrays."""
         changed = []
         for callback, before in zip(self._callbacks, self._at_begin, strict=True):
             now = _remembered(callback)
-            attributes = {name: value for name, value in now.items() if before.get(name, _UNKNOWN) != value}
+            attributes = {name: value for name, value in now.items() if before.get(name) != _digest(value)}
             changed.append({"class": _class(callback), "attributes": attributes})
         return {"callbacks": changed, "csv": csv_logs.sizes(self._callbacks)}
 
@@ -45,7 +47,7 @@ class CallbackState:
                 continue
             left.remove(saved)
             for name, value in saved["attributes"].items():
-                setattr(callback, name, decoded(json.loads(value)))
+                setattr(callback, name, decoded(value))
 
 
 class _GeneratorState(dict[str, Any]):
@@ -56,15 +58,23 @@ def _class(callback: keras.callbacks.Callback) -> str:
     return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
 
-def _remembered(callback: keras.callbacks.Callback) -> dict[str, str]:
-    """The callback's attributes that can be written down, as JSON."""
+def _remembered(callback: keras.callbacks.Callback) -> dict[str, Any]:
+    """The callback's attributes that can be written down, encoded."""
     found = {}
     for name, value in vars(callback).items():
-        try:
-            found[name] = json.dumps(encoded(value))
-        except TypeError:
-            continue
+        with suppress(TypeError):
+            found[name] = encoded(value)
     return found
+
+
+def _digest(encoded: Any) -> str:
+    """Equal for equal values."""
+    said, arrays = apart(encoded)
+    digest = hashlib.sha256(json.dumps(said).encode())
+    for array in arrays.values():
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8))
+    return digest.hexdigest()
 
 
 def say_what_is_not_kept(callbacks: Iterable[keras.callbacks.Callback], *, keeps_variables: bool = True) -> None:
@@ -88,16 +98,15 @@ def _not_kept(callback: keras.callbacks.Callback, *, keeps_variables: bool) -> I
 
 
 def encoded(value: Any) -> Any:
-    """As JSON has it. Raises TypeError for what can't be written down."""
+    """In JSON values and arrays. Raises TypeError for what can't be written down."""
     if isinstance(value, np.random.Generator):
         value = _GeneratorState(value.bit_generator.state)
     if isinstance(value, np.generic):
-        return encoded(np.asarray(value)) | {"scalar": True}
+        return {"scalar": encoded(np.asarray(value))}
     if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "biuf":
+        if tf.as_dtype(value.dtype) == tf.string:
             raise TypeError
-        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-        return {"array": data, "dtype": str(value.dtype), "shape": list(value.shape)}
+        return value
     if isinstance(value, tuple | list):
         return {"tuple" if isinstance(value, tuple) else "list": [encoded(one) for one in value]}
     if isinstance(value, dict):
@@ -122,10 +131,9 @@ def _named(place: Mapping[str, Any]) -> Any:
 def decoded(value: Any) -> Any:
     """What `encoded` was given."""
     if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        array = np.frombuffer(base64.b64decode(value["array"]), value["dtype"]).reshape(value["shape"]).copy()
-        return array[()] if value.get("scalar") else array
+        return np.array(value) if isinstance(value, np.ndarray) else value
+    if "scalar" in value:
+        return value["scalar"][()]
     if "module" in value:
         return _named(value)
     if "generator" in value:

@@ -22,7 +22,7 @@ from tfgpujob_trainer.model.own_steps import has_own_steps
 from tfgpujob_trainer.model.variables import local_value, variables_held
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script import outside
-from tfgpujob_trainer.script.callback_state import CallbackState, decoded, encoded, say_what_is_not_kept
+from tfgpujob_trainer.script.callback_state import CallbackState, say_what_is_not_kept
 from tfgpujob_trainer.train import csv_logs
 from tfgpujob_trainer.train.callbacks import BatchHooks, Hooks
 
@@ -221,7 +221,7 @@ class ScriptCallbacks(CallCallbacks, Hooks):
     def state(self) -> dict[str, Any]:
         """What has changed in the callbacks since training began."""
         logs = None if self._logs is None else {name: np.asarray(value).tolist() for name, value in self._logs.items()}
-        variables = [encoded(local_value(variable)) for variable in self._held()]
+        variables = [local_value(variable) for variable in self._held()]
         return {"stops": self.stops, "logs": logs, "variables": variables, **self._state.changed()}
 
     def _held(self) -> list[Any]:
@@ -238,7 +238,7 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         self.stops, self._logs = self._resumed["stops"], self._resumed["logs"]
         self._state.restore(self._resumed)
         for variable, value in zip(self._held(), self._resumed.get("variables", ()), strict=False):
-            variable.assign(decoded(value))
+            variable.assign(value)
 
 
 def as_logs(model: keras.Model, values: Mapping[str, Any]) -> dict[str, Any]:

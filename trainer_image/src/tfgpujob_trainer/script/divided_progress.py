@@ -82,7 +82,7 @@ class Followed(keras.callbacks.Callback):
     def save(self) -> None:
         """Save within an epoch. Not while it is validated: the metrics are then others'."""
         if self.step > self._saved and self._batches:
-            values = [keras.ops.convert_to_numpy(variable).tolist() for variable in self.model.metrics_variables]
+            values = [keras.ops.convert_to_numpy(variable) for variable in self.model.metrics_variables]
             self._checkpoints.save(
                 replace(
                     self._reached,
@@ -90,10 +90,14 @@ class Followed(keras.callbacks.Callback):
                     batches=self._batches,
                     logs=self._logs,
                     metrics=values,
-                    callbacks=self._state.changed(),
+                    callbacks=self._of_callbacks(),
                 )
             )
             self._saved = self.step
+
+    def _of_callbacks(self) -> dict[str, Any]:
+        """What the first process writes; it may be as large as the model."""
+        return self._state.changed() if self._checkpoints.is_first else {}
 
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """See save."""
@@ -109,7 +113,7 @@ class Followed(keras.callbacks.Callback):
         reached, self._batches = self._reached, 0
         reached.step, reached.epoch, reached.batches = self.step, epoch + 1, 0
         reached.logs, reached.metrics, self._saved = {}, [], self.step
-        reached.callbacks, reached.done = self._state.changed(), bool(self.model.stop_training)
+        reached.callbacks, reached.done = self._of_callbacks(), bool(self.model.stop_training)
         reached.epochs.append(epoch)
         for name, value in (logs or {}).items():
             reached.history.setdefault(name, []).append(value)

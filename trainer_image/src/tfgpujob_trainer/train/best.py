@@ -67,7 +67,7 @@ class Best:
         mine = updated(self.found, value, step, minimise=minimise, min_delta=self._settings.min_delta)
         self.found = BestEvaluation(**json.loads(self._peers.broadcast_from_chief(json.dumps(asdict(mine)).encode())))
         if self.found.step == step:
-            self._checkpoints.save(self._peers, step, {**state, "best": self.to_json()}, [])
+            self._checkpoints.save(self._peers, step, lambda: {**state, "best": self.to_json()})
             return ", the best so far"
         if self.stops_early:
             say(f"{monitor} was not better than after step {self.found.step} for {self.found.waited} evaluations: done")
@@ -86,7 +86,7 @@ class Best:
         if restored is None:
             say(f"the weights of step {self.found.step}, the best, are not in this directory: keeping the last ones")
             return False
-        self.found = replace(BestEvaluation(**restored[0]["best"]), waited=self.found.waited)
+        self.found = replace(BestEvaluation(**restored["best"]), waited=self.found.waited)
         say(f"back to the weights of step {self.found.step}, with {self._settings.monitor} {self.found.value:.4f}")
         return True
 

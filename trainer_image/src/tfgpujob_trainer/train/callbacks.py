@@ -85,7 +85,7 @@ class Hooks(BatchHooks, ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Their state for a checkpoint, in JSON values."""
+        """Their state for a checkpoint, in JSON values and arrays."""
 
     @abstractmethod
     def resumed(self, state: Mapping[str, Any]) -> None:

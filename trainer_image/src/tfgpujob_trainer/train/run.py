@@ -12,7 +12,6 @@ import numpy as np
 
 from tfgpujob_contract import goodput, phases
 from tfgpujob_contract.trainer_config import TrainerConfig
-from tfgpujob_trainer.checkpoints.in_memory import State
 from tfgpujob_trainer.checkpoints.manager import CheckpointManager
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.cluster.stop import StopFlag
@@ -197,15 +196,14 @@ def report(run: Run[Steps], batch: GlobalBatch, position: Position) -> None:
 def restore(run: Run[Steps]) -> Position:
     """Restore the newest checkpoint: the variables, the sums of the metrics, the best evaluation, and the position."""
     run.heartbeat.spent(goodput.BUILDING)
-    restored = run.checkpoints.restore(run.peers)
+    state = run.checkpoints.restore(run.peers)
     run.heartbeat.spent(goodput.RESTORING, mark=goodput.RESTORED)
-    if restored is None:
+    if state is None:
         run.log.resumed(run.first.step)
         return run.first
-    state, metric_states = restored
     run.last_epoch = state["lastEpoch"]
-    if metrics.fit(run.built.model, metric_states):
-        run.metric_states = metric_states
+    if metrics.fit(run.built.model, state["metrics"]):
+        run.metric_states = state["metrics"]
     elif state["position"]["index"]:
         say("the metrics changed since the checkpoint: those of this epoch count its rows from here on")
     loss = tuple((numerator, normaliser) for numerator, normaliser in state["loss"])
@@ -284,8 +282,8 @@ def _state(run: Run[Steps], position: Position) -> dict[str, Any]:
 def save(run: Run[Steps], position: Position, *, evaluation_pending: bool = False) -> None:
     """Copy everything; a thread writes it while training continues."""
     run.heartbeat.beat(phases.SAVING, position.step)
-    state, states = _whole_state(run, position, evaluation_pending=evaluation_pending)
-    run.checkpoints.save(run.peers, position.step, state, states)
+    whole = partial(_whole_state, run, position, evaluation_pending=evaluation_pending)
+    run.checkpoints.save(run.peers, position.step, whole)
     run.saved_at = time.monotonic()
     run.heartbeat.beat(phases.TRAINING, position.step)
 
@@ -302,10 +300,14 @@ def save_in_memory(run: Run[Steps], position: Position, *, evaluation_pending: b
         run.heartbeat.ledger.aside(goodput.SAVING, time.monotonic() - began)
 
 
-def _whole_state(run: Run[Steps], position: Position, *, evaluation_pending: bool) -> State:
+def _whole_state(run: Run[Steps], position: Position, *, evaluation_pending: bool) -> dict[str, Any]:
     at_epoch_start = position.index == 0
-    state = {**_state(run, position), "owesEvaluation": evaluation_pending, "callbacks": run.callbacks.state()}
-    return state, [np.zeros(v.shape) if at_epoch_start else np.asarray(v) for v in run.metric_states]
+    return {
+        **_state(run, position),
+        "owesEvaluation": evaluation_pending,
+        "callbacks": run.callbacks.state(),
+        "metrics": [np.zeros(v.shape) if at_epoch_start else np.asarray(v) for v in run.metric_states],
+    }
 
 
 def wait_for_save(run: Run[Steps], position: Position) -> None:
