@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 from tests.integration.audit import AuditLog
-from tests.integration.kube import Object, Refused
+from tests.integration.kube import Object, Refused, path_of
 from tests.integration.workspace import Workspace
+from tests.unit.api.pod_cases import ACCEPTED, REFUSED
 
 Break = Callable[[Object], None]
 
@@ -63,8 +64,8 @@ def misspelt_container_field(job: Object) -> None:
     _template(job)["spec"]["containers"][0]["workingdir"] = "/tmp"
 
 
-def invalid_template_value(job: Object) -> None:
-    _template(job)["spec"]["containers"][0]["ports"] = [{"containerPort": 99999}]
+def template_value_that_only_the_server_refuses(job: Object) -> None:
+    _template(job)["spec"]["hostAliases"] = [{"ip": "10.0.0", "hostnames": ["a"]}]
 
 
 BROKEN: dict[Break, tuple[str, str]] = {
@@ -78,7 +79,7 @@ BROKEN: dict[Break, tuple[str, str]] = {
     restart_policy_in_the_template: ("restartPolicy", "remove it"),
     misspelt_template_field: ("nodeSelecter", "template"),
     misspelt_container_field: ("workingdir", "template"),
-    invalid_template_value: ("containerPort", "template"),
+    template_value_that_only_the_server_refuses: ("hostAliases", "template"),
 }
 """How a job is broken, and what the refusal must say: the field, and words of the problem or the fix."""
 
@@ -156,3 +157,16 @@ def test_refused_jobs_name_field_problem_and_fix_and_cost_nothing_after_the_firs
     quiet = audit.position()
     audit.renewals(quiet, 3)
     assert audit.since(quiet, workspace.namespace) == []
+
+
+def test_templates_are_refused_as_the_api_server_refuses_their_pods(workspace: Workspace) -> None:
+    def refused(template: Object) -> bool:
+        pod = {"metadata": {"name": "p", **template["metadata"]}, "spec": template["spec"]}
+        try:
+            workspace.kube.call("POST", f"{path_of('Pod', workspace.namespace)}?dryRun=All", pod)
+        except Refused:
+            return True
+        return False
+
+    assert [at for at, template in REFUSED if not refused(template)] == []
+    assert [template for template in ACCEPTED if refused(template)] == []

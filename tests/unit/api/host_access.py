@@ -117,7 +117,7 @@ OF_PODS: dict[str, tuple[list[tuple[dict[str, Any], str]], list[dict[str, Any]]]
     "host path": (
         [
             ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "hostPath": path}]}, "volumes[1].hostPath")
-            for path in ({"path": "/"}, {"path": ""})
+            for path in ({"path": "/"}, {"path": "/etc"})
         ],
         [{"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "a"}}]}],
     ),
@@ -174,5 +174,6 @@ def job(spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
 
 def container(said: dict[str, Any], kind: str) -> dict[str, Any]:
     """`said` by the second container of this kind, in a pod with the volume that it may mount."""
-    volumes = [{"name": "a", "emptyDir": {}}]
-    return {kind: [{"name": "first", "image": "a:1"}, {"name": "second", "image": "a:1", **said}], "volumes": volumes}
+    sidecar = {"restartPolicy": "Always"} if kind == "initContainers" else {}  # others have no probes
+    containers = [{"name": "first", "image": "a:1"}, {"name": "second", "image": "a:1", **sidecar, **said}]
+    return {kind: containers, "volumes": [{"name": "a", "emptyDir": {}}]}

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tfgpujob.api.base import MAX_INT32, MAX_INT64
+from tfgpujob.api.base import MAX_INT32, MAX_INT64, quantity
 from tfgpujob.api.crd import root_schema
 from tfgpujob.api.status import JobStatus
 from tfgpujob.cli.output import size
-from tfgpujob.client.usage import quantity
 from tfgpujob.core.observed import progress_report
 from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.describe.page import progress_line

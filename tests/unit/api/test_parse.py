@@ -82,7 +82,10 @@ def test_roles_come_in_one_order() -> None:
 
 
 def test_a_template_is_kept_as_given() -> None:
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"nodeName": "", "tolerations": [{"key": None}]}}
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"nodeName": "", "tolerations": [{"key": None, "operator": "Exists"}]},
+    }
     spec = parse(strategy="OneDevice", image="a", replicaSpecs={"worker": {"template": template}})
     worker = spec.replica_specs.worker
     assert worker is not None

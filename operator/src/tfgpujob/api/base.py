@@ -61,7 +61,12 @@ class StatusModel(Model):
     """Written by the operator, read back by the operator and by clients."""
 
 
-_QUANTITY = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?", re.ASCII)
+_QUANTITY = re.compile(
+    r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+(?![A-Za-z]))?)([KMGTPE]i|[numkMGTPE])?", re.ASCII
+)
+_UNITS = {unit: 1024.0**power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+_UNITS |= {unit: 1000.0**power for power, unit in enumerate("num", -3)}
+_UNITS |= {unit: 1000.0**power for power, unit in enumerate("kMGTPE", 1)}
 
 
 def is_quantity(value: Any) -> bool:
@@ -69,6 +74,12 @@ def is_quantity(value: Any) -> bool:
     if isinstance(value, str):
         return _QUANTITY.fullmatch(value) is not None
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def quantity(text: str) -> float:
+    """A Kubernetes quantity as a number: cores or bytes. 0 for what is none."""
+    found = _QUANTITY.fullmatch(text)
+    return float(found[1]) * _UNITS.get(found[2], 1.0) if found else 0.0
 
 
 def _quantity(value: Any) -> Any:

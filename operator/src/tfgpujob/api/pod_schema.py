@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import islice
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tfgpujob.api.base import is_quantity
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.limits import too_large
+from tfgpujob.api.pod_values import QUANTITIES, QUANTITY, refused, refused_together
 from tfgpujob.api.template import without_empty
-from tfgpujob.api.translate import MAX_PROBLEMS, fields_of, model_in, no_quantity, shown, translate_all
+from tfgpujob.api.translate import MAX_PROBLEMS, fields_of, model_in, translate_all
 
 MAX_VALUES: Final = 4_000
 """A template with more is left to the API server: to check it would hold the operator's event loop."""
 _NAMES: Final = {"name", "namespace"}
-_QUANTITY: Final = {"sizeLimit", "divisor"}
-_QUANTITIES: Final = {"limits", "requests", "overhead"}
-"""The client knows quantities as texts only. The API server takes numbers too."""
-_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "dnsPolicy": ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
-    "effect": ("NoExecute", "NoSchedule", "PreferNoSchedule"),
-    "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
-    "medium": ("Memory",),
-    "operator": ("DoesNotExist", "Equal", "Exists", "In", "NotIn"),
-    "protocol": ("SCTP", "TCP", "UDP"),
-    "restartPolicy": ("Always",),
-    "terminationMessagePolicy": ("FallbackToLogsOnError", "File"),
-    "whenUnsatisfiable": ("DoNotSchedule", "ScheduleAnyway"),
-}
-"""What these fields take, which the schema does not say. A newer Kubernetes may know more."""
 
 
 def against_schema(template: Mapping[str, Any], path: str) -> list[Invalid]:
@@ -68,26 +54,30 @@ def _is_fine(error: ErrorDetails) -> bool:
     where = error["loc"]
     if error["type"] == "missing":
         return where == ("spec", "containers")
-    # Those that are none are found below.
-    return any(key in _QUANTITY for key in where[-1:]) or any(key in _QUANTITIES for key in where[-2:-1])
+    # The client knows quantities as texts only. The API server takes numbers too.
+    return any(key in QUANTITY for key in where[-1:]) or any(key in QUANTITIES for key in where[-2:-1])
 
 
 def _beyond_types(value: Any, model: type[BaseModel], path: str) -> Iterator[Invalid]:
-    """Fields with a Python name such as `env_from`, which the client reads and the API server does not; texts that are
-    no quantity; words in another case than Kubernetes'."""
+    """Fields with a Python name such as `env_from`, which the client reads and the API server does not, and what
+    `pod_values` refuses."""
     for index, item in enumerate(value) if isinstance(value, list) else ():
         yield from _beyond_types(item, model, f"{path}[{index}]")
-    fields = fields_of(model)
-    for key, item in value.items() if isinstance(value, Mapping) else ():
+    if not isinstance(value, Mapping):
+        return
+    fields, objects, name = fields_of(model), _objects(model), model.__name__.removeprefix("V1")
+    yield from refused_together(value, name, objects.keys(), path)
+    for key, item in value.items():
         where = f"{path}.{key}"
-        if key not in fields:
-            if key in model.model_fields:
-                yield Invalid(where, "is not a field", f"did you mean {model.model_fields[key].serialization_alias}?")
-        elif key in _QUANTITY or key in _QUANTITIES:
-            quantities = {where: item} if key in _QUANTITY else {f"{where}.{name}": each for name, each in item.items()}
-            yield from (Invalid(at, *no_quantity(each)) for at, each in quantities.items() if not is_quantity(each))
-        elif key in _WORDS and isinstance(item, str):
-            meant = (word for word in _WORDS[key] if word != item and word.lower() == item.lower())
-            yield from (Invalid(where, f"{shown(item)} is not known", f"did you mean {word}?") for word in meant)
-        elif inside := model_in(fields[key]):
-            yield from _beyond_types(item, inside, where)
+        if key in objects:
+            yield from _beyond_types(item, objects[key], where)
+        elif key in fields:
+            yield from refused(item, name, key, where, required=fields[key] is str)
+        elif key in model.model_fields:
+            yield Invalid(where, "is not a field", f"did you mean {model.model_fields[key].serialization_alias}?")
+
+
+@cache
+def _objects(model: type[BaseModel]) -> Mapping[str, type[BaseModel]]:
+    """The models of its fields that are objects, or lists of them."""
+    return {key: inside for key, annotation in fields_of(model).items() if (inside := model_in(annotation))}

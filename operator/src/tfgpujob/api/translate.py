@@ -135,8 +135,8 @@ def _bad_value(path: str, kind: str, value: Any, ctx: Mapping[str, Any]) -> Inva
             return Invalid(path, f"{said} is {_what(value)}", f"give {wanted}")
     leaf = path.rpartition(".")[2]
     translated: dict[str, Callable[[], tuple[str, str]]] = {
-        "enum": lambda: (f"{said} is not one of {_listed(ctx)}", _nearest(value, _choices(ctx))),
-        "literal_error": lambda: (f"{said} is not one of {_listed(ctx)}", _nearest(value, _choices(ctx))),
+        "enum": lambda: (f"{said} is not one of {_listed(ctx)}", nearest(value, _choices(ctx))),
+        "literal_error": lambda: (f"{said} is not one of {_listed(ctx)}", nearest(value, _choices(ctx))),
         "greater_than_equal": lambda: _too_small(said, value, ctx["ge"]),
         "less_than_equal": lambda: (f"{said} is too large", f"set {ctx['le']} or less"),
         "string_too_short": lambda: ("is empty", "give it a value, or remove the line"),
@@ -184,7 +184,8 @@ def _listed(ctx: Mapping[str, Any]) -> str:
     return ", ".join(_choices(ctx))
 
 
-def _nearest(value: Any, choices: Sequence[str]) -> str:
+def nearest(value: Any, choices: Sequence[str]) -> str:
+    """The fix for a value that is none of the choices."""
     if str(value) in _ELSEWHERE:
         return _ELSEWHERE[str(value)]
     found = closest(str(value), choices)

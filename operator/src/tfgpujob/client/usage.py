@@ -6,12 +6,12 @@ Both are optional in a cluster. What is not known is None, and `Usage.unknown` s
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tfgpujob import names
+from tfgpujob.api.base import quantity
 from tfgpujob.client.job import Job
 from tfgpujob.core.observed import progress_report, progress_series
 from tfgpujob.core.observed.observed_pods import has_ended
@@ -26,21 +26,6 @@ from tfgpujob_contract.pod import MAX_PROGRESS, MAX_SERIES, PROGRESS_PORT, PROGR
 
 _METRICS: Final = "/apis/metrics.k8s.io/v1beta1/namespaces"
 _TIMEOUT_SECONDS: Final = 3.0
-_QUANTITY: Final = re.compile(r"([0-9.]+(?:[eE][0-9]+)?)([a-zA-Z]*)")
-_DECIMAL: Final = {
-    "": 1.0,
-    "n": 1e-9,
-    "u": 1e-6,
-    "m": 1e-3,
-    "k": 1e3,
-    "M": 1e6,
-    "G": 1e9,
-    "T": 1e12,
-    "P": 1e15,
-    "E": 1e18,
-}
-_BINARY: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
-_UNITS: Final = {**_DECIMAL, **_BINARY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +121,3 @@ async def _ask(
     return await connection.send(
         "GET", path, query=query, headers=token, seconds=_TIMEOUT_SECONDS, most_bytes=most_bytes
     )
-
-
-def quantity(text: str) -> float:
-    """A Kubernetes quantity as a number: cores or bytes. 0 for what is none."""
-    found = _QUANTITY.fullmatch(text)
-    return float(found[1]) * _UNITS.get(found[2], 0.0) if found else 0.0

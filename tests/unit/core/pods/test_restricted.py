@@ -74,7 +74,13 @@ def test_what_restricted_refuses_is_refused_by_field(field: str, said: dict[str,
 
 
 def test_volumes_that_restricted_knows_pass() -> None:
-    volumes: list[Any] = [{"name": kind.lower(), kind: {}} for kind in ("configMap", "emptyDir", "image", "secret")]
-    volumes.append({"name": "csi", "csi": {"driver": "d"}})
+    sources = {
+        "configMap": {"name": "a"},
+        "csi": {"driver": "d"},
+        "emptyDir": {},
+        "image": {},
+        "secret": {"secretName": "a"},
+    }
+    volumes = [{"name": kind.lower(), kind: source} for kind, source in sources.items()]
     job = make.job("OneDevice", image="mine:1", trainer=None, worker={"template": {"spec": {"volumes": volumes}}})
     assert isinstance(parse_job(job, restricted=True), JobSpec)

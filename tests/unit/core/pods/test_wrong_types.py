@@ -45,7 +45,7 @@ spec:
       volumeMounts: [{name: data, mountPath: /d}]
   volumes:
     - {name: s, secret: {secretName: x, items: [{key: a, path: a}]}}
-    - {name: p, projected: {sources: [{secret: {items: [{key: k, path: p}]}}]}}
+    - {name: p, projected: {sources: [{secret: {name: x, items: [{key: k, path: p}]}}]}}
   securityContext: {runAsUser: 1, sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}
   affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: z}]}}
   tolerations: [{key: a, operator: Exists}]
