@@ -165,7 +165,7 @@ def test_a_created_attempt_stays_so_when_a_refusal_is_reported() -> None:
     assert said.status is not None
     created = next(c for c in said.status["conditions"] if c["type"] == Condition.CREATED)
     assert (created["status"], created["reason"]) == ("True", "Forbidden")
-    assert created["message"].startswith("What runs goes on. Pod train-worker-0 was refused: no.")
+    assert created["message"].startswith("What runs goes on. spec.replicaSpecs.worker.template: Pod train-worker-0 ")
 
 
 @pytest.mark.parametrize("refusal", [(422, "no"), (403, "no"), (403, "exceeded quota: q")], ids=str)

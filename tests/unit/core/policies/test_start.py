@@ -65,6 +65,7 @@ def test_refusals_that_only_a_retry_helps(refusals: list[Refusal]) -> None:
     [
         ([refusal(422, "spec.x: Required value.")], ["train-worker-0", "spec.x: Required value.", "spec.replicaSpecs"]),
         ([refusal(403, QUOTA)], ["train-worker-0", "exceeded quota: gpus", "tried again"]),
+        ([refusal(403, "no account a")], ["spec.replicaSpecs.worker.template: Pod train-worker-0 was refused: no acc"]),
         ([FOREIGN], ["metadata.name", "train-worker-0", "Delete or rename"]),
     ],
 )
@@ -73,6 +74,12 @@ def test_the_message_names_object_problem_and_fix(refusals: list[Refusal], words
     assert found is not None
     for word in words:
         assert word in found.message
+
+
+def test_a_right_that_the_operator_lacks_is_nothing_of_the_template() -> None:
+    found = problem((refusal(403, 'User "u" cannot create resource "pods"'),), make.JOB_UID, attempt=2)
+    assert found is not None
+    assert found.message.startswith("Pod train-worker-0 was refused")
 
 
 def job(**run: Any) -> dict[str, Any]:

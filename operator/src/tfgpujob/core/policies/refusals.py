@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tfgpujob.core.observed.ownership import Ownership, dependent_ownership, pod_ownership
 from tfgpujob.core.observed.snapshot import DEVICE_TEMPLATES, POD_GROUPS, WORKLOADS, Kind, Pod, Refusal
@@ -11,6 +12,7 @@ from tfgpujob.names import Condition, Reason
 _ADMISSION = ("ValidatingAdmissionPolicy '", 'admission webhook "')
 """How an API server reports a refusal by a policy of the cluster, with 400 and 422 as well as with 403: the template is
 valid, and the policy may change. So may the reason for which a pod group is refused: a queue that does not exist."""
+_FIELDS: Final = {Kind.POD: "template", Kind.CLAIM: "volumeClaimTemplates"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,10 @@ def _problem(refusal: Refusal, job_uid: str, attempt: int) -> Problem | None:
     if "exceeded quota" in refusal.message:
         message = f"{what} does not fit: {said} Nothing is held meanwhile; it is tried again."
         return Problem(Condition.CREATED, Reason.QUOTA_EXCEEDED, message, wanted, 60)
-    message = f"{what} was refused: {said} It is tried again."
+    # Without the right to create pods, no template helps.
+    by_template = refusal.kind in _FIELDS and "cannot create resource" not in refusal.message
+    at = f"{_template_of(refusal)}: " if by_template else ""
+    message = f"{at}{what} was refused: {said} It is tried again."
     return Problem(Condition.CREATED, Reason.FORBIDDEN, message, wanted, 300)
 
 
@@ -63,8 +68,7 @@ def _template_of(refusal: Refusal) -> str:
     """The field of the spec from which the refused object is made."""
     if refusal.kind in DEVICE_TEMPLATES:
         return "spec.gpu.claim"
-    fields = {Kind.POD: "template", Kind.CLAIM: "volumeClaimTemplates"}
-    field = fields.get(refusal.kind)
+    field = _FIELDS.get(refusal.kind)
     return f"spec.replicaSpecs.{_role_of(refusal.name)}.{field}" if field else "spec"
 
 
