@@ -125,7 +125,11 @@ class Mutator:
         places = [parent[key] for parent, key in _places(value) if key == where]
         found = [item for place in places for item in (place if isinstance(place, list) else [place])]
         if objects := [item for item in found if isinstance(item, dict)]:
-            self.chance.choice(objects)[name] = copy.deepcopy(said)
+            item = self.chance.choice(objects)
+            if where == "volumes":  # which has one source
+                for other in {*item} - {"name"}:
+                    del item[other]
+            item[name] = copy.deepcopy(said)
 
     def _odd(self) -> Any:
         chance = self.chance

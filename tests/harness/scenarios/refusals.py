@@ -77,12 +77,7 @@ _MISFIT = {
     "replicaSpecs": {
         "worker": {
             "replicas": 2,
-            "template": {
-                "spec": {
-                    "volumes": [{"name": "a", "emptyDir": {}}],
-                    "containers": [{"name": "tensorflow", "volumeMounts": [{"name": "a", "mountPath": "/a"}] * 2}],
-                }
-            },
+            "template": {"metadata": {"labels": {"Upper.example/team": "a"}}},
         }
     }
 }

@@ -118,3 +118,44 @@ def test_a_namespace_that_has_used_its_budget_is_told_so_and_harms_no_other(
     store.drop("c")
     assert named(store) == []
     assert store._budget._used.total() == 0
+
+
+@pytest.mark.parametrize("by_drop", [False, True])
+def test_messages_of_pods_are_cut_beyond_the_budget_and_counted_while_their_pods_exist(
+    by_drop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each took up to 16 KiB: one character beyond 16 bits makes all of a text four bytes wide."""
+    monkeypatch.setattr(budget, "FREE_BYTES", 0)
+    monkeypatch.setattr(budget, "NAMESPACE_BYTES", 34_000)
+    store = Store()
+    said = {
+        0: "x" * 4000 + "\U0001f600",
+        1: "x" * 4000 + "\U0001f600",
+        2: "first" + "y" * 3000 + "last",
+        3: '{"cause": ' + "z" * 4000,
+    }
+    for index, message in said.items():
+        ended = {"exitCode": 1, "message": message}
+        container = {"name": "tensorflow", "state": {"terminated": ended}}
+        store.put(Kind.POD, pod_of(index, {"phase": "Failed", "message": message, "containerStatuses": [container]}))
+    kept = [(pod.status_message, pod.termination.message) for pod in store.pods(Key("a", "j")) if pod.termination]
+    assert [len(text) for text in kept[0]] == [4001, 4001]
+    assert [[len(text) for text in texts] for texts in kept[1:]] == [[256, 256], [256, 256], [256, 0]]
+    assert (kept[2][0][:5], kept[2][1][-4:]) == ("first", "last")
+    if by_drop:
+        store.drop("a")
+    else:
+        store.remove(Kind.POD, "a", "j-worker-0", "u0")
+    assert store._budget._used.total() == 0
+
+
+def pod_of(index: int, status: Object) -> Object:
+    labels = {"tfgpu.dev/job-name": "j"}
+    metadata = {
+        "name": f"j-worker-{index}",
+        "namespace": "a",
+        "uid": f"u{index}",
+        "labels": labels,
+        "resourceVersion": "1",
+    }
+    return {"metadata": metadata, "spec": {}, "status": status}

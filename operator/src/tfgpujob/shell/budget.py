@@ -1,7 +1,8 @@
-"""Limits on the memory that the specs of jobs take in the cache, per namespace and in total.
+"""Limits on the memory that specs of jobs and messages of pods take in the cache, per namespace and in total.
 
-A single spec is bounded (`api/limits.py`); without a bound on the sum a namespace could fill the memory with accepted
+A single one is bounded (`api/limits.py`); without a bound on the sum a namespace could fill the memory with accepted
 jobs. A job beyond the limit is refused with a message. Its pods continue, and its spec is read once others are gone.
+Messages beyond it are cut.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ NAMESPACE_BYTES: Final = 32 << 20
 ALL_BYTES: Final = 96 << 20
 FREE_BYTES: Final = 1 << 20
 """What each namespace can use, whatever the others use."""
+_WHAT: Final = "specs and messages together"
 _FIX: Final = "delete jobs that have finished (ttlSecondsAfterFinished), or keep such data in a ConfigMap or an image"
 
 
@@ -31,10 +33,10 @@ class Budget:
         if more <= 0 or used <= FREE_BYTES:
             return None
         if used > NAMESPACE_BYTES:
-            problem = f"the jobs of namespace {namespace} have more than {NAMESPACE_BYTES >> 20} MiB of specs together"
+            problem = f"the jobs of namespace {namespace} have more than {NAMESPACE_BYTES >> 20} MiB of {_WHAT}"
             return Invalid("spec", problem, _FIX)
         if self._used.total() + more > ALL_BYTES:
-            return Invalid("spec", f"all jobs have more than {ALL_BYTES >> 20} MiB of specs together", _FIX)
+            return Invalid("spec", f"all jobs have more than {ALL_BYTES >> 20} MiB of {_WHAT}", _FIX)
         return None
 
     def charge(self, namespace: str, more: int) -> None:

@@ -30,7 +30,7 @@ from tfgpujob.core.observed.snapshot import (
     Snapshot,
     Workload,
 )
-from tfgpujob.core.observed.trim import trim_dependent, trim_job, trim_pod, trim_workload
+from tfgpujob.core.observed.trim import text_bytes, trim_dependent, trim_job, trim_pod, trim_workload, with_short_texts
 from tfgpujob.core.status import goodput_account
 from tfgpujob.names import Condition
 from tfgpujob.shell.budget import Budget
@@ -269,8 +269,9 @@ class Store:
         for key in dropped:
             entry = self._entries.pop(key)
             self._forget_job(key, entry)
-            for name in entry.pods:
+            for name, pod in entry.pods.items():
                 del self._pod_jobs[namespace, name]
+                self._budget.charge(namespace, -text_bytes(pod))
         self.unreadable.discard_all(namespace)
         return dropped
 
@@ -360,6 +361,13 @@ class Store:
         if not pod.job_name:
             return None
         entry = self._entry(key)
+        charged = text_bytes(entry.pods[pod.name]) if pod.name in entry.pods else 0
+        more = text_bytes(pod) - charged
+        if more and self._budget.refusal(namespace, more) is not None:
+            pod = with_short_texts(pod)
+            more = -charged
+        if more:
+            self._budget.charge(namespace, more)
         if pod.name in entry.pods and entry.pods[pod.name].uid != pod.uid:
             entry.reports.pop(entry.pods[pod.name].uid, None)
         entry.pods[pod.name] = pod
@@ -380,7 +388,9 @@ class Store:
     def _forget_pod(self, namespace: str, name: str) -> None:
         key = Key(namespace, self._pod_jobs.pop((namespace, name)))
         entry = self._entries[key]
-        entry.reports.pop(entry.pods.pop(name).uid, None)
+        pod = entry.pods.pop(name)
+        self._budget.charge(namespace, -text_bytes(pod))
+        entry.reports.pop(pod.uid, None)
         if entry.empty:
             del self._entries[key]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -28,10 +29,8 @@ _JOB_METADATA: Final = frozenset(
 )
 MAX_TEXT: Final = 4096
 """Characters of a message of a pod that are kept. The kubelet cuts a termination message at 4,096 bytes."""
-
-
-_SHARED: Final = 80
-"""Maximum length of a string that other objects are likely to have. Longer messages are specific."""
+SHORT_TEXT: Final = 256
+"""The same where there is no room for longer ones. Shorter messages are not counted."""
 
 
 _JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY, names.PREBUILT_WORKLOAD)
@@ -151,6 +150,26 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         models_digest=_digest(inits, container, names.MODELS_VOLUME),
         no_room="" if spec.get("nodeName") else _text(no_room),
     )
+
+
+_TEXTS: Final = ("waiting_message", "status_message", "no_room", "unhealthy_device")
+_NO_TEXTS: Final = ("", "", "", "", "")
+
+
+def text_bytes(pod: Pod) -> int:
+    """Memory of its long messages, each of which takes up to four bytes a character."""
+    said = pod.termination.message if pod.termination is not None else ""
+    texts = pod.waiting_message, pod.status_message, pod.no_room, pod.unhealthy_device, said
+    return sum(sys.getsizeof(text) for text in texts if len(text) > SHORT_TEXT) if texts != _NO_TEXTS else 0
+
+
+def with_short_texts(pod: Pod) -> Pod:
+    """The pod with the beginning of its messages, and the end of what its container wrote, unless that is a record."""
+    ended = pod.termination
+    if ended is not None and len(ended.message) > SHORT_TEXT:
+        message = "" if ended.message.startswith("{") else ended.message[-SHORT_TEXT:]
+        pod = replace(pod, termination=replace(ended, message=message))
+    return replace(pod, **{field: getattr(pod, field)[:SHORT_TEXT] for field in _TEXTS})
 
 
 def trim_dependent(obj: Object) -> Dependent:
@@ -403,7 +422,7 @@ def _text(value: object) -> str:
 def _interned(value: Any) -> Any:
     """The same value, with one copy of the strings that others may have."""
     if isinstance(value, str):
-        return sys.intern(str(value)) if len(value) <= _SHARED else value
+        return sys.intern(str(value))
     if isinstance(value, dict):
         return {sys.intern(str(key)): _interned(item) for key, item in value.items()}
     return [_interned(item) for item in value] if isinstance(value, list) else value
