@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -445,6 +446,15 @@ def test_what_a_file_imports_or_names_beside_it_and_is_not_sent_is_named(
         "warning: main.py imports shapes.py (23 bytes), add --with shapes.py, or --code . for the whole folder",
     ]
     (tmp_path / "big").unlink()
+    (tmp_path / "runs/main/.tfgpu").mkdir(parents=True)
+    for name, at in (("lock", 5), ("job.json", 9)):
+        (tmp_path / "runs/main/.tfgpu" / name).write_text('{"spec": {}}')
+        os.utime(tmp_path / "runs/main/.tfgpu" / name, (at, at))
+    for at, written in ((4, False), (7, True)):
+        os.utime(tmp_path / "rows/a.csv", (at, at))
+        assert cli.main(command) == Exit.OK
+        assert ("names rows" not in capsys.readouterr().err) == written, "of a run here it is an output"
+    (tmp_path / "rows/b.csv").write_text("4")
     for whole in (["--with", "lib", "--with", "shapes.py", "--with", "rows"], ["--code", "."]):
         assert cli.main([*command, *whole]) == Exit.OK
         assert capsys.readouterr().err == ""

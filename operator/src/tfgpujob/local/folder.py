@@ -107,6 +107,14 @@ class Folder:
             return False
         return False
 
+    def wrote(self, files: Sequence[Path]) -> bool:
+        """True if all these files were last written while the job ran here: a script writes beside itself."""
+        try:
+            began, ended = ((self.scratch / name).stat().st_mtime for name in ("lock", _STATE))
+            return all(began <= file.stat().st_mtime <= ended for file in files)
+        except OSError:
+            return False
+
     def shown(self) -> str:
         """The path as a user would type it."""
         return shown(self.path)

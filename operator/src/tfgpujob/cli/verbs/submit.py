@@ -23,6 +23,7 @@ from tfgpujob.core.observed.ownership import is_dispatched
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.kubectl_yaml import load
+from tfgpujob.local.folder import runs
 from tfgpujob.local.job_file import kind_of_file, read_jobs, with_namespace
 from tfgpujob.local.preflight import warnings
 from tfgpujob_contract.python_file import Kind, imported_beside, named_beside
@@ -191,11 +192,16 @@ def _of_python(
 
 
 def _warn_of_unsent(file: Path, sent: set[str]) -> None:
-    """The files and folders beside it that it imports or names, and that are not sent."""
+    """The files and folders beside it that it imports or names, that no local run has written, and that are not
+    sent."""
     imported = {*imported_beside(file)}
+    local = [folder for folder, _ in runs()]
     for one in sorted(imported.union(named_beside(file)) - sent):
         path = file.parent / one
-        size = sum(part.stat().st_size for part in (path, *path.rglob("*")) if part.is_file())
+        parts = [part for part in (path, *path.rglob("*")) if part.is_file()]
+        if any(folder.wrote(parts) for folder in local):
+            continue
+        size = sum(part.stat().st_size for part in parts)
         how = "imports" if one in imported else "names"
         what = f"warning: {file.name} {how} {one} ({size:,} bytes), which is beside it and does not go with it"
         fix = f"add --with {path}, or --code {file.parent} for the whole folder"
