@@ -35,7 +35,7 @@ def test_the_first_script_of_the_page_keeps_what_it_writes(tool: Tool, target: T
 
     said = log(workspace, "train-worker-0")
     assert "rows 4 in /output/files" in said
-    assert "/output/files has 3 files and folders of the script's: best.keras, model.keras, out/" in said
+    assert "/output/files has 3 files and folders that the script wrote: best.keras, model.keras, out/" in said
     assert "rows 4 in /tmp/" in log(workspace, "train-worker-1")
     tool.run("cp", "train:model.keras", ".")
     tool.run("cp", "train:out", "logs")

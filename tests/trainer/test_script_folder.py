@@ -53,7 +53,11 @@ def test_the_code_is_copied_and_may_be_written_to(code, tmp_path):
     assert contents(tmp_path / "files") == {"train.py": "import net.layers", "net/layers.py": "units = 1"}
     assert not any(path.is_symlink() for path in (tmp_path / "files").rglob("*"))
     assert (tmp_path / "files/empty").is_dir()
+    for name in (f".{PLACED}.0eef4dbc", "net/.layers.py.0eef4dbc"):
+        (tmp_path / "files" / name).write_text("a process was killed while it wrote it")
     assert written(tmp_path / "files") == []
+    (tmp_path / "files/.notes.0eef4dbc").write_text("")
+    assert written(tmp_path / "files") == [".notes.0eef4dbc"]
 
 
 def test_changed_code_replaces_the_code_before_and_nothing_of_the_script(code, tmp_path):
@@ -334,7 +338,7 @@ def test_a_script_of_read_only_code_saves_stops_and_goes_on(launch: Launcher):
 
     stopped = attempt(1, STOP="1")
     assert [status for status, _ in stopped] == [143, 143], stopped
-    assert "files and folders of the script's: best.keras, first.txt, log.csv, logs/" in stopped[0][1]
+    assert "files and folders that the script wrote: best.keras, first.txt, log.csv, logs/" in stopped[0][1]
     done = attempt(2)
     assert [status for status, _ in done] == [0, 0], done[0][1] + done[1][1]
     rows = [next(line for line in log.splitlines() if line.startswith("rows ")) for _, log in done]
@@ -348,5 +352,5 @@ def test_a_script_of_read_only_code_saves_stops_and_goes_on(launch: Launcher):
     assert {"best.keras", "model.keras", "log.csv", "logs", "out"} <= {path.name for path in files.iterdir()}
     assert [path.name for path in (files / "out").iterdir()] == ["0.txt"]
     assert {path.name for path in code.iterdir()} == before
-    assert f"{files} has 6 files and folders of the script's" in done[0][1]
+    assert f"{files} has 6 files and folders that the script wrote" in done[0][1]
     assert "stays in the claim runs" in done[0][1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -35,6 +36,8 @@ LISTED: Final = 10_000
 _PLACED_AT: Final = 315532800
 """1980-01-01, the time of each file of the code: a file that the script has written since has another."""
 _SHOWN: Final = 8
+_HALF_WRITTEN: Final = re.compile(r"\.[0-9a-f]{8}")
+"""The end of the names that `_beside` and `replace_file` give a file until it is complete; they begin with a dot."""
 
 
 def enter(settings: TrainerConfig, env: Environment) -> Environment:
@@ -101,7 +104,7 @@ def say_what_is_left(settings: TrainerConfig, env: Environment) -> None:
     if names := written(folder):
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         what = counted(len(names), "file or folder", "files and folders")
-        say(f"{folder} has {what} of the script's: {', '.join(names[:_SHOWN])}{more}; {kept(settings.output)}")
+        say(f"{folder} has {what} that the script wrote: {', '.join(names[:_SHOWN])}{more}; {kept(settings.output)}")
 
 
 def _is_firsts(env: Environment) -> bool:
@@ -161,6 +164,9 @@ def _of_script(folder: Path) -> Iterator[str]:
         folders.sort()
         for file in sorted([*files, *(one for one in folders if Path(path, one).is_symlink())]):
             name = str(Path(path, file).relative_to(folder))
+            half = file.startswith(".") and _HALF_WRITTEN.fullmatch(file[-9:])
+            if half and str(Path(path, file[1:-9]).relative_to(folder)) in {PLACED, *placed}:
+                continue  # an earlier attempt was ended meanwhile
             if name != PLACED and not (name in placed and _is_of_code(folder / name)):
                 yield name
 
