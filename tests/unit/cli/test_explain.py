@@ -117,19 +117,22 @@ SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
     [
         ({}, "Each step takes 128 examples: 64 on each of 2 replicas."),
         (SPARE, "The start does not wait for 1 spare pod more"),
-        (SPARE, "After the loss of a pod only that pod; the others keep theirs."),
-        (IN_PLACE, "Computed again are the steps since the newest copy in the memory of the others."),
+        (SPARE, "If a pod is lost, only that pod is created again; the others keep theirs."),
+        (IN_PLACE, "The steps since the newest copy in the memory of the other workers are computed again."),
         (
             {**IN_PLACE, "trainer": {**TRAINER, "entrypoint": "train.py"}},
-            "A script has that copy in the pod of worker 0",
+            "A script has that copy only in the pod of worker 0",
         ),
         ({**OWN_IN_PLACE, "replicaSpecs": TWO_OWN_PROGRAMS}, "It continues from the program's last checkpoint."),
-        (SPARE, "For any other a spare takes its place, and the pod that is created for it is a spare then."),
+        (SPARE, "A spare replaces any other lost pod, and the new pod becomes a spare."),
         (IN_PLACE, "While the pod of worker 0 is created again, the others wait."),
-        ({**IN_PLACE, "replicaSpecs": {"worker": {"replicas": 1}}}, "With its one pod the copy in memory is lost, too"),
+        (
+            {**IN_PLACE, "replicaSpecs": {"worker": {"replicas": 1}}},
+            "If its only pod is lost, so is the copy in memory",
+        ),
         (
             {**IN_PLACE, "replicaSpecs": {"worker": {"replicas": 3, "minReplicas": 2}}},
-            "While any other is, they train on, if at least 2 workers are left.",
+            "While any other pod is created again, the rest train on, if at least 2 workers are left.",
         ),
         ({"gpu": {"perReplica": 1, "processesPerGpu": 2, "memory": {"limitMiB": 99}}}, "32 on each of 4 replicas"),
         ({"gpu": {"perReplica": 3}}, "128 examples: 21 or 22 on each of 6 replicas."),
@@ -163,10 +166,10 @@ SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
         (SHARES_PARTS, "are shared among 4 workers, each of which takes the next part that no other has."),
         (SHARES_PARTS, "A worker that finds a node later joins the others, which predict on."),
         (SHARES_PARTS, "when a worker has exited with 0, which it does once all rows are there."),
-        (SHARES_PARTS, "What a worker that fails, or is lost, has begun is done by the others."),
+        (SHARES_PARTS, "The other workers do the part of one that fails or is lost."),
         (OWN_IN_PLACE, "Your command is run by tfgpu-supervise, which the image must have."),
-        (OWN_IN_PLACE, "First its processes are started again in their pods, at once"),
-        ({"runPolicy": {"recovery": "InPlace"}}, "First its processes are started again in their pods, at once"),
+        (OWN_IN_PLACE, "First its processes are restarted in their pods, at once"),
+        ({"runPolicy": {"recovery": "InPlace"}}, "First its processes are restarted in their pods, at once"),
         (
             {
                 "strategy": "ParameterServer",

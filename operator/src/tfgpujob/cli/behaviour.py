@@ -238,10 +238,10 @@ def _failure(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
             "First its process is started again in its pod, at once, with a ps the chief's too (runPolicy.recovery).",
         )
     elif recover:
-        yield "failure", "First its processes are started again in their pods, at once (runPolicy.recovery)."
+        yield "failure", "First its processes are restarted in their pods, at once (runPolicy.recovery)."
     yield "failure", f"What starts again: {_scope(spec, plan)}."
     if spec.shares_parts:
-        yield "failure", "What a worker that fails, or is lost, has begun is done by the others."
+        yield "failure", "The other workers do the part of one that fails or is lost."
     if in_place.replaces_lost_pods(spec, plan):
         yield from _lost_pods(spec, plan)
     restarts = counted(spec.run_policy.backoff_limit, "restart is", "restarts are")
@@ -258,21 +258,22 @@ def _lost_pods(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     """What the loss of each pod costs a gang that keeps the others."""
     leader = "the chief" if plan.members.chief[0] is Role.CHIEF else "worker 0"
     if len(plan.members.required) == 1 and not plan.members.spares:
-        yield "failure", "With its one pod the copy in memory is lost, too: it goes back to the last checkpoint."
+        yield "failure", "If its only pod is lost, so is the copy in memory, and it continues from the last checkpoint."
         return
-    yield "failure", "After the loss of a pod only that pod; the others keep theirs."
+    yield "failure", "If a pod is lost, only that pod is created again; the others keep theirs."
     if spec.trainer is None:
         yield "failure", "It continues from the program's last checkpoint."
     else:
-        yield "failure", "Computed again are the steps since the newest copy in the memory of the others."
+        yield "failure", "The steps since the newest copy in the memory of the other workers are computed again."
     if spec.trainer is not None and spec.trainer.may_be_script:
-        yield "failure", f"A script has that copy in the pod of {leader} alone: without it, those since its checkpoint."
+        text = f"A script has that copy only in the pod of {leader}: without that pod it continues from its checkpoint."
+        yield "failure", text
     yield "failure", f"While the pod of {leader} is created again, the others wait."
     if plan.members.spares:
-        yield "failure", "For any other a spare takes its place, and the pod that is created for it is a spare then."
+        yield "failure", "A spare replaces any other lost pod, and the new pod becomes a spare."
     elif spec.elastic:
         least = counted(spec.replica_specs.least_workers, "worker")
-        yield "failure", f"While any other is, they train on, if at least {least} are left."
+        yield "failure", f"While any other pod is created again, the rest train on, if at least {least} are left."
 
 
 def _scope(spec: JobSpec, plan: Plan) -> str:
