@@ -68,7 +68,11 @@ def test_a_job_that_never_was_is_not_found(asked: list[str | None], capsys: Outp
 
 def test_without_a_page_or_a_token_the_reason_is_said(live: LiveCluster, capsys: Output) -> None:
     live.front.behind.clear()
-    assert cli.main(["history", "--page", "ops/mine"]) != Exit.OK
+    assert cli.main(["history", "--page", "ops/mine"]) == Exit.CLUSTER
+    assert "the page ops/mine does not answer: " in (said := capsys.readouterr().err)
+    assert "history.enabled and ui.enabled" in said
+    assert cli.main(["history", "--page", "mine"]) == Exit.USAGE
+    assert "'mine' is no Service; write it as NAMESPACE/SERVICE" in capsys.readouterr().err
     assert cli.main(["describe", "never"]) == Exit.NOT_FOUND
     with pytest.MonkeyPatch.context() as patch:
 

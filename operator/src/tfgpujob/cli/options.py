@@ -29,8 +29,15 @@ def output_option(*forms: Format) -> Callable[[Callable[..., Any]], Callable[...
     )
 
 
+def _checked_page(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if value.count("/") != 1:
+        raise CliError(f"{value!r} is no Service", "write it as NAMESPACE/SERVICE")
+    return value
+
+
 page_option = click.option(
     "--page",
+    callback=_checked_page,
     envvar="TFGPU_PAGE",
     default=names.PAGE_SERVICE,
     show_default=True,

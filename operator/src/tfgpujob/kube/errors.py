@@ -6,6 +6,7 @@ from typing import Final
 
 NOT_STARTED: Final = 400
 """The kubelet's answer for the log of a container that has not started."""
+UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 MISSING: Final = 404
 CONFLICT: Final = 409

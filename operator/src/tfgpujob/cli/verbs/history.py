@@ -11,7 +11,9 @@ from tfgpujob.cli.options import output_option, page_option
 from tfgpujob.cli.output import Format
 from tfgpujob.cli.rows import show
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.client import Client
+from tfgpujob.client import ApiError, Client
+from tfgpujob.exits import CliError, Exit
+from tfgpujob.kube.errors import UNAUTHORIZED
 
 PLACE: Final = Heading.IN_A_CLUSTER, 22
 
@@ -28,7 +30,13 @@ def command(client: Client, name: str | None, page: str, form: Format, *, all_na
     The operator must keep a history (history.enabled and ui.enabled in its chart). `tfgpu describe NAME` says what
     happened to the last job of a name.
     """
-    jobs = client.deleted(name or "", all_namespaces=all_namespaces, page=page)
+    try:
+        jobs = client.deleted(name or "", all_namespaces=all_namespaces, page=page)
+    except ApiError as error:
+        if error.code == UNAUTHORIZED:
+            raise
+        fix = "an administrator sets history.enabled and ui.enabled in the operator's chart; --page names another page"
+        raise CliError(f"the page {page} does not answer: {error.message}", fix, Exit.CLUSTER) from error
     show(jobs, form, namespaces=all_namespaces)
     if not jobs:
         where = "the cluster" if all_namespaces else f"the namespace {client.namespace}; -A shows those of all"
