@@ -38,6 +38,7 @@ def test_the_operator_and_the_api_server_say_what_the_table_says(case: Case) -> 
         assert invalid.field.endswith(expected["field"])
         assert expected["problem"] in invalid.problem
         assert invalid.fix
+        assert expected.get("fix", "") in invalid.fix
     assert broken_in_python(case) == case.rules
 
     refused = refused_with_cel(case.name)

@@ -16,6 +16,12 @@ from tfgpujob.local.yaml_lines import line_of
 ROOT = Path(__file__).resolve().parents[3]
 
 
+VALID = (
+    "{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: a}, "
+    "spec: {strategy: OneDevice, image: b, replicaSpecs: {worker: {}}}}"
+)
+
+
 def write(path: Path, text: str) -> str:
     file = path / "job.yaml"
     file.write_text(text)
@@ -42,6 +48,12 @@ def test_the_job_among_other_objects() -> None:
         ("", "holds nothing; it must hold a TFGPUJob"),
         ("a: b", "holds an object without a kind; it must hold a TFGPUJob"),
         ("kind: Pod", "holds Pod; it must hold a TFGPUJob"),
+        ("kind: TfGpuJob", "holds TfGpuJob; write kind: TFGPUJob"),
+        ("base: {a: b}\n---\nkind: TFGPUJob", "holds an object without a kind, with base; add its kind"),
+        ("kind: TFGPUJob", "apiVersion: is missing; write tfgpu.dev/v1alpha1"),
+        (f"{VALID}\n---\n{VALID}", "holds several jobs named a; give each a name of its own"),
+        ("kind: TFGPUJob\nkind: TFGPUJob", "line 2: kind is there a second time: keep one of them$"),
+        ("kind: TFGPUJob\n{{ a }}: b", "such as by helm template$"),
         ("{kind: TFGPUJob, apiVersion: kubeflow.org/v1}", "write tfgpu.dev/v1alpha1"),
         ("{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: a}}", "spec: is missing"),
         ("{kind: TFGPUJob, apiVersion: tfgpu.dev/v1alpha1, metadata: {name: 1e3}}", "metadata.name: 1000 is a number"),

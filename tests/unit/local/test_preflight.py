@@ -130,7 +130,11 @@ def test_code_comes_from_the_flag_else_the_files_own_config_map_else_beside_it(t
 
 
 def test_wishes_that_only_a_cluster_grants_are_named(tmp_path: Path) -> None:
-    container = {"name": "tensorflow", "resources": {}, "env": [{"name": "KEY", "valueFrom": {}}]}
+    container = {
+        "name": "tensorflow",
+        "resources": {},
+        "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}],
+    }
     template = {"spec": {"containers": [container, {"name": "side", "image": "s"}], "tolerations": []}}
     spec = {
         "strategy": "OneDevice",

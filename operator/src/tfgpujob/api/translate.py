@@ -28,6 +28,7 @@ _TFJOB_KEYS = {
     "batch": "it is called globalBatchSize in spec.trainer",
     "enableDynamicWorker": "remove it: under ParameterServer, workers may come and go anyway",
 }
+_IN_THE_CODE: Final = frozenset({"callbacks", "learningrate", "loss", "lr", "metrics", "optimizer"})
 _TEMPLATE: Final = "spec.replicaSpecs.<role>.template"
 _CONTAINER: Final = f"{_TEMPLATE}.spec.containers[tensorflow]"
 _PLACES: Final = {
@@ -216,9 +217,12 @@ def _unknown(path: str, location: Sequence[int | str], model: type[BaseModel] | 
     if key.lower() in {k.lower() for k in _TFJOB_KEYS}:
         fix = next(text for k, text in _TFJOB_KEYS.items() if k.lower() == key.lower())
         return Invalid(path, "is not a field", fix)
+    if parent == "spec.trainer" and key.lower().replace("_", "") in _IN_THE_CODE:
+        return Invalid(path, "is not a field", "remove it: the code sets it, in compile() or fit()")
     nearest = closest(key, known)
     elsewhere = [] if path.startswith("metadata") else list(_elsewhere(key, parent))
-    if nearest and nearest.lower() == key.lower():
+    elsewhere = [place for place in elsewhere if place.startswith(f"{parent}.")] or elsewhere
+    if nearest and nearest.lower().rstrip("s") == key.lower().rstrip("s"):
         return Invalid(path, "is not a field", f"did you mean {nearest}?")
     if len(elsewhere) == 1:
         return Invalid(path, "is not a field here", f"move it to {elsewhere[0]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ _FIXES: Final = {
 }
 """By a part of the problem, in the words of Python or PyYAML."""
 _TEMPLATE: Final = "{{ … }} is a template of Helm or Argo: render it first, such as by helm template"
+_WITH_FIX: Final = (_TEMPLATE, ": keep one of them")
 _TIMES: Final = 4
 """Maximum growth of a file by its YAML aliases, as a multiple of its text, beyond the first megabyte."""
 
@@ -69,7 +71,9 @@ def _read(file: str) -> tuple[str, tuple[Object, ...]]:
     except OSError as error:
         raise CliError(f"{file}: {error.strerror}", "name a YAML file with a job", Exit.NOT_FOUND) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CliError(f"{file} is no YAML: {_said(error, text)}", _fix(str(error))) from error
+        said = _said(error, text)
+        fix = "" if said.endswith(_WITH_FIX) else _fix(str(error))
+        raise CliError(f"{file} is no YAML: {said}", fix) from error
     return text, tuple(obj for document in documents for obj in _flat(document, file))
 
 
@@ -144,7 +148,11 @@ def read_jobs(
     if not jobs:
         kinds = ", ".join(str(obj.get("kind") or "an object without a kind") for obj in objects) or "nothing"
         convert = f"convert it first: tfgpu convert {file}" if "TFJob" in kinds else ""
-        raise CliError(f"{file} holds {kinds}", convert or f"it must hold a {names.KIND}")
+        kind = f"write kind: {names.KIND}" if names.KIND.lower() in kinds.lower() else f"it must hold a {names.KIND}"
+        raise CliError(f"{file} holds {kinds}", convert or kind)
+    if (unknown := next((obj for obj in objects if not obj.get("kind")), None)) is not None:
+        problem = f"{file} holds an object without a kind, with {', '.join(map(str, unknown)):.60}"
+        raise CliError(problem, "add its kind and apiVersion, or remove it; YAML anchors end with their document")
     others = tuple(obj for obj in objects if obj.get("kind") != names.KIND)
     found: list[JobFile] = []
     problems: list[str] = []
@@ -158,6 +166,9 @@ def read_jobs(
             problems += [f"{file}:{line_of(text, number, problem.field)}:{which} {problem}" for problem in spec]
     if problems:
         raise CliError("\n".join(problems))
+    places = Counter((job.job["metadata"].get("namespace"), job.job["metadata"]["name"]) for job in found)
+    if twice := next((name for (_, name), count in places.items() if count > 1), ""):
+        raise CliError(f"{file} holds several jobs named {twice}", "give each a name of its own")
     return tuple(found)
 
 
@@ -226,7 +237,8 @@ def with_namespace(job: Object, namespace: str | None) -> Object:
 def _spec(job: Object) -> JobSpec | tuple[Invalid, ...]:
     """The spec, or what is wrong with the job."""
     if job.get("apiVersion") != names.API_VERSION:
-        return (Invalid("apiVersion", f"is {job.get('apiVersion')!r}", f"write {names.API_VERSION}"),)
+        said = f"is {job['apiVersion']!r}" if job.get("apiVersion") else "is missing"
+        return (Invalid("apiVersion", said, f"write {names.API_VERSION}"),)
     metadata = tuple(metadata_against_schema(job.get("metadata")))
     spec = parse_job(job, allow_host=True)
     if not metadata:

@@ -13,6 +13,7 @@ _FIELD = "metadata.name"
 _START_WITH = (
     "begin with a lower-case letter, then use lower-case letters, digits and -, and end with a letter or digit"
 )
+_RENDER = "fill in the template first, such as by helm template or envsubst"
 _SHORTER = f"use at most {MAX_NAME_LENGTH} characters, so that pod names stay within Kubernetes' 63"
 
 
@@ -24,7 +25,8 @@ def _present(metadata: Mapping[str, Any]) -> Iterator[Invalid]:
 def _pattern(metadata: Mapping[str, Any]) -> Iterator[Invalid]:
     name = metadata.get("name")
     if isinstance(name, str) and name and not NAME.fullmatch(name):
-        yield Invalid(_FIELD, f"{name!r} is not a valid name", _START_WITH)
+        is_template = "{{" in name or "$" in name
+        yield Invalid(_FIELD, f"{name!r} is not a valid name", _RENDER if is_template else _START_WITH)
 
 
 def _length(metadata: Mapping[str, Any]) -> Iterator[Invalid]:
