@@ -400,7 +400,7 @@ def test_a_program_with_a_coordinator_gets_parameter_servers(tmp_path: Path, cap
 @pytest.mark.parametrize(
     ("text", "kind", "strategy"),
     [
-        ("net.fit(1)", "a script, whose fit(), evaluate() and predict() the trainer does", "MultiWorkerMirrored"),
+        ("net.fit(1)", "a script: the trainer runs its fit(), evaluate() and predict()", "MultiWorkerMirrored"),
         ("with tf.GradientTape(): ...", "a program with a training loop of its own", "MultiWorkerMirrored"),
         ("m.train_on_batch(x, y)\nm.predict(x)", "a program with a training loop of its own", "MultiWorkerMirrored"),
         ("ClusterCoordinator", "", ""),

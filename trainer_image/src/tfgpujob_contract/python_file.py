@@ -36,8 +36,8 @@ class Kind(StrEnum):
     """Kinds of Python files, as shown to users."""
 
     MODULE = "a module with model() and data()"
-    SCRIPT = "a script, whose fit(), evaluate() and predict() the trainer does"
-    SERVED_SCRIPT = "a script for parameter servers, whose fit(), evaluate() and predict() the trainer does"
+    SCRIPT = "a script: the trainer runs its fit(), evaluate() and predict()"
+    SERVED_SCRIPT = "a script for parameter servers: the trainer runs its fit(), evaluate() and predict()"
     LOOP = "a program with a training loop of its own, which runs as it is"
     COORDINATOR = "a program with a ClusterCoordinator of its own, which runs as it is"
 

@@ -323,6 +323,8 @@ def _resources(value: Mapping[str, Any], path: str) -> Iterator[Invalid]:
         asked, most = (quantity(str(amounts[name])) for amounts in (requests, limits))
         # Floats: 9m is not exactly 0.009.
         if asked > most * (1 + 1e-9) or ("/" in name and asked < most):
-            than = "not" if "/" in name else "more than"
+            than, fix = (
+                ("not", "set both to the same") if "/" in name else ("more than", "lower it, or raise the limit")
+            )
             problem = f"{shown(requests[name])} is {than} the limit, {shown(limits[name])}"
-            yield Invalid(f"{path}.requests.{name}", problem, "set both to the same")
+            yield Invalid(f"{path}.requests.{name}", problem, fix)

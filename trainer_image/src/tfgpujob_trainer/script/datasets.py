@@ -84,7 +84,7 @@ class _Dataset:
         self.notes = (
             *((f"{_drawn(dataset)}: in an order that follows from trainer.seed and the epoch",) if shuffles else ()),
             *((_DRAWS,) if drawing else ()),
-            "resume re-reads the batches before its place",
+            "a resume reads the batches before its position again",
         )
 
     def read(self, number: int, first: int, seed: int) -> Iterator[Rows]:

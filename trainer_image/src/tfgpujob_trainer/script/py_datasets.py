@@ -53,7 +53,7 @@ def generator_batches(generator: Iterator[Any], what: str, *, steps: int | None,
     head = _rows(first, what)
     size = len(leaves(head)[0])
     found = _Generator(chain([first], generator), what)
-    note = "resume makes the batches before its place again: what the generator draws must come from a seed"
+    note = "a resume makes the batches before its position again: what the generator draws must come from a seed"
     extent = Extent(batches=None, size=size, last=size, even=False)
     return Batches(
         found.read,

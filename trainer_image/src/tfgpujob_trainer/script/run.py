@@ -65,7 +65,7 @@ _ONE_WORKER = json.dumps({"cluster": {"worker": [_HERE]}, "task": {"type": "work
 def run_script(path: Path, session: Session) -> Outcome:
     """Run the script to its end; returns how it ended. Exceptions of the script pass through."""
     job, env = session.job, session.env
-    say(f"{path.name} runs as it is, {_where(env)}; fit(), evaluate() and predict() are the trainer's")
+    say(f"{path.name} runs unchanged {_where(env)}; the trainer runs its fit(), evaluate() and predict()")
     try:
         outcome = run_with(Takeover(path, session), path, session)
         if outcome.code == ExitCode.DONE:

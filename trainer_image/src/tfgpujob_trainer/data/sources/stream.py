@@ -62,7 +62,7 @@ class Stream(Ordered):
         self.policy = _READ_ALL.format(kind=kind)
         order = f"order: at random within {window} rows (trainer.data.shuffleWindow)"
         resume = (
-            f"resume re-reads the rows before its place in the {'run' if endless else 'epoch'}"
+            f"a resume reads the rows before its position in the {'run' if endless else 'epoch'} again"
             if exact
             else "resume is not exact: a generator cannot go to a place, so it starts from its beginning"
         )
