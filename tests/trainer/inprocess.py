@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -87,26 +88,28 @@ def train_module(
     **more: Any,
 ) -> Run[Any]:
     """Train a user's module to the end; `more` are other fields of spec.trainer."""
-    settings = config.parse(
-        {
-            "entrypoint": "made_for_a_test",
-            "globalBatchSize": batch,
-            "epochs": epochs,
-            "seed": seed,
-            "output": {"directory": str(output or tempfile.mkdtemp()), "store": store},
-            "checkpoint": {"everyEpochs": 1000},
-            **more,
-        }
-    )
-    if settings.precision is not None:
-        keras.config.set_dtype_policy(settings.precision)
-    session = session_of(settings, devices, heartbeat)
-    with session.strategy.scope():
-        trainer = SynchronousTrainer(settings, session)
-        built = build_model(fit_of_module(settings, module, session.env, session.heartbeat), session, trainer)
-        run = assemble(built, trainer.evaluator(built))
-    trainer.train(run)
-    return run
+    with ExitStack() as stack:
+        directory = output or stack.enter_context(tempfile.TemporaryDirectory())
+        settings = config.parse(
+            {
+                "entrypoint": "made_for_a_test",
+                "globalBatchSize": batch,
+                "epochs": epochs,
+                "seed": seed,
+                "output": {"directory": str(directory), "store": store},
+                "checkpoint": {"everyEpochs": 1000},
+                **more,
+            }
+        )
+        if settings.precision is not None:
+            keras.config.set_dtype_policy(settings.precision)
+        session = session_of(settings, devices, heartbeat)
+        with session.strategy.scope():
+            trainer = SynchronousTrainer(settings, session)
+            built = build_model(fit_of_module(settings, module, session.env, session.heartbeat), session, trainer)
+            run = assemble(built, trainer.evaluator(built))
+        trainer.train(run)
+        return run
 
 
 def session_of(

@@ -32,6 +32,7 @@ from tfgpujob_trainer.contract.entrypoint import Entrypoint
 from tfgpujob_trainer.contract.environment import Environment
 from tfgpujob_trainer.contract.exits import ConfigError, Outcome, StoppedError
 from tfgpujob_trainer.contract.text import counted
+from tfgpujob_trainer.data.sources import cached
 from tfgpujob_trainer.distribution import automatic
 from tfgpujob_trainer.distribution.install import installed
 from tfgpujob_trainer.distribution.processes import greatest
@@ -252,5 +253,5 @@ def _kept(callbacks: Any, *, is_first: bool) -> list[Any]:
         say("BackupAndRestore is left out: the trainer saves and resumes by itself")
     for board in kept:
         if isinstance(board, keras.callbacks.TensorBoard) and not is_first:
-            board.log_dir = tempfile.mkdtemp()  # it gathers weights, in which all take part
+            board.log_dir = cached.new_place()  # it gathers weights, in which all take part
     return [one for one in kept if is_first or isinstance(one, keras.callbacks.TensorBoard) or not only_writes(one)]

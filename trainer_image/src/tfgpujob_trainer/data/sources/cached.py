@@ -116,7 +116,7 @@ def remove_caches() -> None:
 
 
 def new_place() -> str:
-    """An unused file name in the folder of this process's caches."""
+    """An unused file name in the folder of this process's caches, which is deleted before it ends."""
     return str(Path(tempfile.mkdtemp(dir=_directory())) / "kept")
 
 
