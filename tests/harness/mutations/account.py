@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tests.harness.mutations.mutation import Mutation
+from tests.harness.mutations.mutation import Mutation, instead
 
 from tfgpujob.core.policies import idle, stall
 from tfgpujob.core.policies.restart import restart_scope
@@ -16,44 +16,34 @@ from tfgpujob.core.status.goodput_account import Account
 from tfgpujob.shell import progress_poller
 
 
-def _no_time_between(_: Any) -> Any:
-    def broken(account: Account, old: Any, until: datetime, **_: Any) -> Account:
-        return replace(account, time=max(until, account.time))
-
-    return broken
+@instead
+def _no_time_between(_real: Any, account: Account, old: Any, until: datetime, **_: Any) -> Account:
+    return replace(account, time=max(until, account.time))
 
 
-def _twice(real: Any) -> Any:
-    def broken(account: Account, *how: Any, **more: Any) -> Account:
-        found: Account = real(account, *how, **more)
-        return replace(found, before=found.before and found.parts)
-
-    return broken
+@instead
+def _twice(real: Any, account: Account, *how: Any, **more: Any) -> Account:
+    found: Account = real(account, *how, **more)
+    return replace(found, before=found.before and found.parts)
 
 
-def _asks_all_the_time(real: Any) -> Any:
-    async def broken(self: Any) -> None:
-        self._interval = 2.0
-        await real(self)
-
-    return broken
+@instead
+async def _asks_all_the_time(real: Any, self: Any) -> None:
+    self._interval = 2.0
+    await real(self)
 
 
-def _forgets_what_was_counted(real: Any) -> Any:
-    def broken(builder: Any, *what: Any) -> None:
-        real(builder, *what)
-        told = builder.fields.get("progress") or {}
-        builder.put("progress", {key: value for key, value in told.items() if key != "inPlaceRestarts"})
-
-    return broken
+@instead
+def _forgets_what_was_counted(real: Any, builder: Any, *what: Any) -> None:
+    real(builder, *what)
+    told = builder.fields.get("progress") or {}
+    builder.put("progress", {key: value for key, value in told.items() if key != "inPlaceRestarts"})
 
 
-def _counts_what_follows(_: Any) -> Any:
-    def broken(spec: Any, failures: Sequence[Any]) -> list[Any]:
-        del spec
-        return list(failures)
-
-    return broken
+@instead
+def _counts_what_follows(_real: Any, spec: Any, failures: Sequence[Any]) -> list[Any]:
+    del spec
+    return list(failures)
 
 
 MUTATIONS = (

@@ -6,7 +6,7 @@ import re
 from copy import deepcopy
 from typing import Any
 
-from tests.harness.mutations.mutation import Mutation
+from tests.harness.mutations.mutation import Mutation, instead
 
 from tfgpujob.core.observed import trim
 from tfgpujob.core.observed.snapshot import Create
@@ -20,12 +20,10 @@ def _cubic(real: Any) -> Any:
     return {**real, "locked memory": re.compile(text)}
 
 
-def _all_at_once(real: Any) -> Any:
-    def broken(ctx: Any, replica: Any) -> Create:
-        create = real(ctx, replica)
-        return Create(create.kind, deepcopy(dict(create.body)), create.needs)
-
-    return broken
+@instead
+def _all_at_once(real: Any, ctx: Any, replica: Any) -> Create:
+    create = real(ctx, replica)
+    return Create(create.kind, deepcopy(dict(create.body)), create.needs)
 
 
 def _at_once(real: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -12,8 +12,22 @@ from tests.harness.crashpoints import Point, check, fault_free, points
 from tests.harness.driver import NO_STRIKE, Result, Strike, differences, play
 from tests.harness.scenarios import SCENARIOS
 
+from tfgpujob.core.observed.snapshot import Outcome
+
 Wrap = Callable[[Any], Any]
 """The real function in, the broken one out."""
+
+
+def instead(broken: Callable[..., Any]) -> Wrap:
+    """A bug that gets the real function before its arguments."""
+    return lambda real: lambda *of, **more: broken(real, *of, **more)
+
+
+@instead
+def without_intent(real: Any, *of: Any) -> Outcome:
+    """What the outcome does, before the status says so."""
+    outcome: Outcome = real(*of)
+    return replace(outcome, intent=None)
 
 
 @dataclass(frozen=True, slots=True)

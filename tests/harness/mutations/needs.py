@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.harness.driver import Strike
 from tests.harness.feed import Sight
-from tests.harness.mutations.mutation import Mutation
+from tests.harness.mutations.mutation import Mutation, instead
 
 from tfgpujob.api import ReplicaSpec
 from tfgpujob.core import reconcile
@@ -17,39 +17,33 @@ from tfgpujob.core.policies import ensure_pods, finished, kueue
 from tfgpujob.shell import apply
 
 
-def _claims_by_attempt(real: Any) -> Any:
-    def broken(ctx: Any, replica: Any) -> Create:
-        create: Create = real(ctx, replica)
-        # Other names from the second attempt on, both of the claims and of what mounts them.
-        suffix = f"-{ctx.builder.attempt}" if ctx.builder.attempt > 1 else ""
-        body = deepcopy(dict(create.body))
-        needs = tuple(Create(need.kind, deepcopy(dict(need.body))) for need in create.needs)
-        for need in needs:
-            need.body["metadata"]["name"] += suffix
-        for volume in body["spec"]["volumes"]:
-            if "persistentVolumeClaim" in volume:
-                volume["persistentVolumeClaim"]["claimName"] += suffix
-        return Create(create.kind, body, needs)
-
-    return broken
+@instead
+def _claims_by_attempt(real: Any, ctx: Any, replica: Any) -> Create:
+    create: Create = real(ctx, replica)
+    # Other names from the second attempt on, both of the claims and of what mounts them.
+    suffix = f"-{ctx.builder.attempt}" if ctx.builder.attempt > 1 else ""
+    body = deepcopy(dict(create.body))
+    needs = tuple(Create(need.kind, deepcopy(dict(need.body))) for need in create.needs)
+    for need in needs:
+        need.body["metadata"]["name"] += suffix
+    for volume in body["spec"]["volumes"]:
+        if "persistentVolumeClaim" in volume:
+            volume["persistentVolumeClaim"]["claimName"] += suffix
+    return Create(create.kind, body, needs)
 
 
-def _anybodys(real: Any) -> Any:
-    def broken(snapshot: Snapshot) -> Any:
-        return snapshot.workload
-
-    return broken
+@instead
+def _anybodys(real: Any, snapshot: Snapshot) -> Any:
+    return snapshot.workload
 
 
 async def _ensures_nothing(self: Any, key: Any, job: Object, create: Create) -> None:
     return None
 
 
-def _any_pod_sets(real: Any) -> Any:
-    def broken(snapshot: Snapshot, spec: Any) -> Any:
-        return admission.own_workload(snapshot)
-
-    return broken
+@instead
+def _any_pod_sets(real: Any, snapshot: Snapshot, spec: Any) -> Any:
+    return admission.own_workload(snapshot)
 
 
 def _all_at_once(real: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.harness.driver import Strike
 from tests.harness.faults import Fault
-from tests.harness.mutations.mutation import Mutation
+from tests.harness.mutations.mutation import Mutation, instead
 
 from tfgpujob.core.observed import observed_pods, trim
 from tfgpujob.core.observed.snapshot import Object, Snapshot
@@ -15,52 +15,40 @@ from tfgpujob.core.policies import cleanup, context, edited, ensure_pods, finish
 from tfgpujob.core.status.builder import moment
 
 
-def _foreign_too(real: Any) -> Any:
-    def broken(snapshot: Snapshot, number: int) -> Any:
-        return tuple(pod for pod in snapshot.pods if pod.attempt <= number)
-
-    return broken
+@instead
+def _foreign_too(real: Any, snapshot: Snapshot, number: int) -> Any:
+    return tuple(pod for pod in snapshot.pods if pod.attempt <= number)
 
 
-def _same_number(real: Any) -> Any:
-    def broken(job_status: Any, plan: Any, **how: Any) -> None:
-        number = job_status.attempt
-        real(job_status, plan, **how)
-        job_status.put("attempt", max(1, number))
-
-    return broken
+@instead
+def _same_number(real: Any, job_status: Any, plan: Any, **how: Any) -> None:
+    number = job_status.attempt
+    real(job_status, plan, **how)
+    job_status.put("attempt", max(1, number))
 
 
-def _other_port(real: Any) -> Any:
-    def broken(strategy: Any, plan: Any, address: Any, role: Any, index: int) -> Any:
-        config = real(strategy, plan, address, role, index)
-        return config.replace(":2222", ":3333") if index and config else config
-
-    return broken
+@instead
+def _other_port(real: Any, strategy: Any, plan: Any, address: Any, role: Any, index: int) -> Any:
+    config = real(strategy, plan, address, role, index)
+    return config.replace(":2222", ":3333") if index and config else config
 
 
-def _named_by_attempt(real: Any) -> Any:
-    def broken(job: Any, spec: Any, plan: Any, replica: Any) -> Object:
-        body: Object = real(job, spec, plan, replica)
-        name = f"{body['metadata']['name']}-{replica.attempt}"
-        return {**body, "metadata": {**body["metadata"], "name": name}} if replica.attempt > 1 else body
-
-    return broken
+@instead
+def _named_by_attempt(real: Any, job: Any, spec: Any, plan: Any, replica: Any) -> Object:
+    body: Object = real(job, spec, plan, replica)
+    name = f"{body['metadata']['name']}-{replica.attempt}"
+    return {**body, "metadata": {**body["metadata"], "name": name}} if replica.attempt > 1 else body
 
 
-def _with_finalizer(real: Any) -> Any:
-    def broken(job: Any, spec: Any, plan: Any, replica: Any) -> Object:
-        body: Object = real(job, spec, plan, replica)
-        return {**body, "metadata": {**body["metadata"], "finalizers": ["example.com/ours"]}}
-
-    return broken
+@instead
+def _with_finalizer(real: Any, job: Any, spec: Any, plan: Any, replica: Any) -> Object:
+    body: Object = real(job, spec, plan, replica)
+    return {**body, "metadata": {**body["metadata"], "finalizers": ["example.com/ours"]}}
 
 
-def _this_attempt_too(real: Any) -> Any:
-    def broken(snapshot: Snapshot, attempt: int) -> Any:
-        return real(snapshot, attempt + 1)
-
-    return broken
+@instead
+def _this_attempt_too(real: Any, snapshot: Snapshot, attempt: int) -> Any:
+    return real(snapshot, attempt + 1)
 
 
 MUTATIONS = (

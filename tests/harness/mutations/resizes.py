@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.harness.mutations.mutation import Mutation
+from tests.harness.mutations.mutation import Mutation, instead, without_intent
 
 from tfgpujob.core.membership import leader
 from tfgpujob.core.membership.seen import Seen
@@ -32,36 +32,24 @@ def _whoever_answered(real: Any) -> Any:
     return property(broken)
 
 
-def _deed_before_word(real: Any) -> Any:
-    def broken(*of: Any) -> Outcome:
-        outcome: Outcome = real(*of)
-        return replace(outcome, intent=None)
-
-    return broken
-
-
-def _joins_before_word(real: Any) -> Any:
-    def broken(ctx: Any, change: Any) -> Outcome:
-        outcome: Outcome = real(ctx, change)
-        if change.members.joining == ctx.members.joining:
-            return outcome
-        new = ctx.with_members(change.members)
-        replicas = (ensure_pods._replica(new, replica) for replica in new.members.joining)
-        creates = tuple(Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one)) for one in replicas)
-        return replace(outcome, intent=None, creates=creates)
-
-    return broken
+@instead
+def _joins_before_word(real: Any, ctx: Any, change: Any) -> Outcome:
+    outcome: Outcome = real(ctx, change)
+    if change.members.joining == ctx.members.joining:
+        return outcome
+    new = ctx.with_members(change.members)
+    replicas = (ensure_pods._replica(new, replica) for replica in new.members.joining)
+    creates = tuple(Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one)) for one in replicas)
+    return replace(outcome, intent=None, creates=creates)
 
 
 def _all_required(real: Any) -> Any:
     return property(lambda members: tuple(replica for replica in members.pods if replica[0] is not Role.EVALUATOR))
 
 
-def _the_last_decides(real: Any) -> Any:
-    def broken(spec: Any, observed: Any) -> Any:
-        return observed.members.required
-
-    return broken
+@instead
+def _the_last_decides(real: Any, spec: Any, observed: Any) -> Any:
+    return observed.members.required
 
 
 def _what_stands_beside_it(real: Any) -> Any:
@@ -87,7 +75,7 @@ MUTATIONS = (
         "delete workers before the status has fewer",
         "deletes_follow_persisted_intent",
         (membership, "_record"),
-        _deed_before_word,
+        without_intent,
         ("resized_in_place_down",),
     ),
     Mutation(

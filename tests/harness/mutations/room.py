@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.harness.mutations.mutation import Mutation
+from tests.harness.mutations.mutation import Mutation, instead, without_intent
 
 from tfgpujob.core.membership import changes
 from tfgpujob.core.membership.seen import Seen
@@ -17,57 +17,39 @@ from tfgpujob.core.policies import ensure_pods, membership, start
 from tfgpujob.core.policies.restart import gang
 
 
-def _deed_before_word(real: Any) -> Any:
-    def broken(*of: Any) -> Outcome:
-        outcome: Outcome = real(*of)
-        return replace(outcome, intent=None)
-
-    return broken
-
-
-def _in_the_same_attempt(real: Any) -> Any:
-    def broken(builder: Any, plan: Plan, **more: Any) -> None:
-        attempt = builder.attempt
-        real(builder, plan, **more)
-        builder.put("attempt", attempt if plan.members.limit is not None else builder.attempt)
-
-    return broken
+@instead
+def _in_the_same_attempt(real: Any, builder: Any, plan: Plan, **more: Any) -> None:
+    attempt = builder.attempt
+    real(builder, plan, **more)
+    builder.put("attempt", attempt if plan.members.limit is not None else builder.attempt)
 
 
-def _probes_before_word(real: Any) -> Any:
-    def broken(ctx: Any, change: Any) -> Outcome:
-        outcome: Outcome = real(ctx, change)
-        if change.members.limit is None or not change.members.limit.probe:
-            return outcome
-        new = ctx.with_members(change.members)
-        one = ensure_pods._replica(new, new.members.growing[-1])
-        probe = Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one))
-        return replace(outcome, intent=None, creates=(probe,))
-
-    return broken
+@instead
+def _probes_before_word(real: Any, ctx: Any, change: Any) -> Outcome:
+    outcome: Outcome = real(ctx, change)
+    if change.members.limit is None or not change.members.limit.probe:
+        return outcome
+    new = ctx.with_members(change.members)
+    one = ensure_pods._replica(new, new.members.growing[-1])
+    probe = Create(Kind.POD, pod.build_pod(ctx.job, ctx.spec, new.plan, one))
+    return replace(outcome, intent=None, creates=(probe,))
 
 
-def _never_joins(real: Any) -> Any:
-    def broken(ctx: Any, replica: Any) -> Any:
-        return replace(real(ctx, replica), joins=False)
-
-    return broken
+@instead
+def _never_joins(real: Any, ctx: Any, replica: Any) -> Any:
+    return replace(real(ctx, replica), joins=False)
 
 
-def _lost_before_word(real: Any) -> Any:
-    def broken(ctx: Any, found: Any) -> Outcome | None:
-        outcome: Outcome | None = real(ctx, found)
-        return replace(outcome, intent=None) if outcome is not None else None
-
-    return broken
+@instead
+def _lost_before_word(real: Any, ctx: Any, found: Any) -> Outcome | None:
+    outcome: Outcome | None = real(ctx, found)
+    return replace(outcome, intent=None) if outcome is not None else None
 
 
-def _begin_with_the_gang(real: Any) -> Any:
-    def broken(ctx: Any, replica: Any) -> Any:
-        found = real(ctx, replica)
-        return replace(found, joins=found.joins and found.restart > 0)
-
-    return broken
+@instead
+def _begin_with_the_gang(real: Any, ctx: Any, replica: Any) -> Any:
+    found = real(ctx, replica)
+    return replace(found, joins=found.joins and found.restart > 0)
 
 
 MUTATIONS = (
@@ -131,7 +113,7 @@ MUTATIONS = (
         "stop pods that wait for room before the status has fewer",
         "deletes_follow_persisted_intent",
         (membership, "_start_with_fewer"),
-        _deed_before_word,
+        without_intent,
         ("starts_with_what_fits",),
     ),
     Mutation(

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.harness.driver import Strike
 from tests.harness.faults import Fault
-from tests.harness.mutations.mutation import Mutation
+from tests.harness.mutations.mutation import Mutation, instead, without_intent
 
 from tfgpujob.core import reconcile
 from tfgpujob.core.observed.snapshot import Config, Kind, Object, Outcome, Snapshot, StatusUpdate
@@ -18,113 +18,89 @@ from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell import leader_election, main, worker
 
 
-def _no_intent(real: Any) -> Any:
-    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
-        outcome: Outcome = real(snapshot, now, config)
-        return replace(outcome, intent=None)
-
-    return broken
+@instead
+def _no_uid(real: Any, snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+    outcome: Outcome = real(snapshot, now, config)
+    return replace(outcome, deletes=tuple(replace(delete, uid="") for delete in outcome.deletes))
 
 
-def _no_uid(real: Any) -> Any:
-    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
-        outcome: Outcome = real(snapshot, now, config)
-        return replace(outcome, deletes=tuple(replace(delete, uid="") for delete in outcome.deletes))
+@instead
+def _deaf_to_deletion(real: Any, snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+    meta = {k: v for k, v in snapshot.job["metadata"].items() if k != "deletionTimestamp"}
+    outcome: Outcome = real(replace(snapshot, job={**snapshot.job, "metadata": meta}), now, config)
+    return outcome
 
-    return broken
 
-
-def _deaf_to_deletion(real: Any) -> Any:
-    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
-        meta = {k: v for k, v in snapshot.job["metadata"].items() if k != "deletionTimestamp"}
-        outcome: Outcome = real(replace(snapshot, job={**snapshot.job, "metadata": meta}), now, config)
+@instead
+def _second_ending(real: Any, snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+    outcome: Outcome = real(snapshot, now, config)
+    status = snapshot.job.get("status") or {}
+    if status.get("phase") != "Succeeded" or outcome.status is not None:
         return outcome
-
-    return broken
-
-
-def _second_ending(real: Any) -> Any:
-    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
-        outcome: Outcome = real(snapshot, now, config)
-        status = snapshot.job.get("status") or {}
-        if status.get("phase") != "Succeeded" or outcome.status is not None:
-            return outcome
-        failed = {**status["conditions"][-1], "type": "Failed", "reason": "Late"}
-        return replace(outcome, status={**status, "conditions": [*status["conditions"], failed]})
-
-    return broken
+    failed = {**status["conditions"][-1], "type": "Failed", "reason": "Late"}
+    return replace(outcome, status={**status, "conditions": [*status["conditions"], failed]})
 
 
-def _stale_cache(real: Any) -> Any:
-    async def broken(self: Any, key: Any, job_uid: str, name: str) -> str:
-        return name
-
-    return broken
+@instead
+async def _stale_cache(real: Any, self: Any, key: Any, job_uid: str, name: str) -> str:
+    return name
 
 
-def _overwrites(real: Any) -> Any:
-    async def broken(self: Any, key: Any, done: Any, status: Object, what: str) -> None:
-        fresh = await self._cluster.get(Kind.JOB, key.namespace, key.name)
-        meta = {**done.job["metadata"], "resourceVersion": fresh["metadata"]["resourceVersion"]}
-        done.job = {**done.job, "metadata": meta}
+@instead
+async def _overwrites(real: Any, self: Any, key: Any, done: Any, status: Object, what: str) -> None:
+    fresh = await self._cluster.get(Kind.JOB, key.namespace, key.name)
+    meta = {**done.job["metadata"], "resourceVersion": fresh["metadata"]["resourceVersion"]}
+    done.job = {**done.job, "metadata": meta}
+    await real(self, key, done, status, what)
+
+
+@instead
+async def _shrugs_at_conflicts(real: Any, self: Any, key: Any, done: Any, status: Object, what: str) -> None:
+    try:
         await real(self, key, done, status, what)
-
-    return broken
-
-
-def _shrugs_at_conflicts(real: Any) -> Any:
-    async def broken(self: Any, key: Any, done: Any, status: Object, what: str) -> None:
-        try:
-            await real(self, key, done, status, what)
-        except (worker._StaleError, ApiError):
-            done.job = {**done.job, "status": status}
-
-    return broken
+    except (worker._StaleError, ApiError):
+        done.job = {**done.job, "status": status}
 
 
-def _counts_twice(real: Any) -> Any:
-    def broken(snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
-        outcome: Outcome = real(snapshot, now, config)
-        before = (snapshot.job.get("status") or {}).get("restarts", 0)
-        if outcome.intent is None or outcome.intent.get("restarts", 0) <= before:
-            return outcome
-        twice = {**outcome.intent, "restarts": before + 2}
-        return replace(outcome, intent=twice, status=twice)
-
-    return broken
+@instead
+def _counts_twice(real: Any, snapshot: Snapshot, now: datetime, config: Config) -> Outcome:
+    outcome: Outcome = real(snapshot, now, config)
+    before = (snapshot.job.get("status") or {}).get("restarts", 0)
+    if outcome.intent is None or outcome.intent.get("restarts", 0) <= before:
+        return outcome
+    twice = {**outcome.intent, "restarts": before + 2}
+    return replace(outcome, intent=twice, status=twice)
 
 
 async def _no_check(self: Any, key: Any, job: Object) -> None:
     return None
 
 
-def _writes_always(real: Any) -> Any:
-    def broken(snapshot: Snapshot, outcome: Outcome, status: Object, now: datetime) -> StatusUpdate:
-        return StatusUpdate(status, outcome.events, outcome.requeue_at)
-
-    return broken
+@instead
+def _writes_always(real: Any, snapshot: Snapshot, outcome: Outcome, status: Object, now: datetime) -> StatusUpdate:
+    return StatusUpdate(status, outcome.events, outcome.requeue_at)
 
 
-def _ahead(real: Any) -> Any:
-    def broken(self: Any) -> Object:
-        status: Object = real(self)
-        return {**status, "observedGeneration": status["observedGeneration"] + 1}
-
-    return broken
+@instead
+def _ahead(real: Any, self: Any) -> Object:
+    status: Object = real(self)
+    return {**status, "observedGeneration": status["observedGeneration"] + 1}
 
 
-def _dated_by_the_answer(real: Any) -> Any:
-    async def broken(self: leader_election.LeaderElector) -> bool:
-        definite: bool = await real(self)
-        self._renewed_at = asyncio.get_running_loop().time()
-        return definite
-
-    return broken
+@instead
+async def _dated_by_the_answer(real: Any, self: leader_election.LeaderElector) -> bool:
+    definite: bool = await real(self)
+    self._renewed_at = asyncio.get_running_loop().time()
+    return definite
 
 
 MUTATIONS = (
     Mutation(
-        "skip the intent write", "creates_follow_persisted_intent", (main, "reconcile"), _no_intent, ("multi-worker",)
+        "skip the intent write",
+        "creates_follow_persisted_intent",
+        (main, "reconcile"),
+        without_intent,
+        ("multi-worker",),
     ),
     Mutation("forget the uid of a delete", "deletes_carry_the_uid", (main, "reconcile"), _no_uid, ("evicted",)),
     Mutation(
