@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.harness.resources import Object
-from tests.harness.scenario import Do, Step, apply, at_once, job, nothing, shows, training
+from tests.harness.scenario import Do, Step, apply, at_once, job, nothing, shows, story, training
 
 FAILED = {"train": "Failed"}
 RUNNING = {"train": "Running"}
@@ -17,6 +19,8 @@ SECOND_TIME = {"worker": (None, 0)}
 SERVERS = job("train", "ParameterServer", chief=1, worker=2, ps=1)
 SECOND_CHIEF = {"chief": (None, 0)}
 """The chief runs until the gang is complete for the second time."""
+lasting = partial(story, ends=FOREVER)
+"""A scenario whose replicas run until a step ends them."""
 
 
 def submit(obj: Object) -> Step:

@@ -31,7 +31,6 @@ from tests.harness.scenario import (
 )
 from tests.harness.scenarios.common import (
     FAILED,
-    FOREVER,
     MWM,
     RUNNING,
     SECOND_CHIEF,
@@ -39,6 +38,7 @@ from tests.harness.scenarios.common import (
     SERVERS,
     STARTING,
     STATUS,
+    lasting,
     once_it_runs,
     submit,
 )
@@ -70,13 +70,12 @@ LOSSES = (
         ends=SECOND_TIME,
         without_faults=True,
     ),
-    story(
+    lasting(
         "recorded-success-vanishes",
         submit(job("train", "Custom", worker=2, spec={"successPolicy": "AllWorkers"})),
         Step(training("train"), finish("train-worker-0", 0)),
         Step(counts("train", "succeeded", 1), vanish("train-worker-0")),
         Step(after(60), finish("train-worker-1", 0)),
-        ends=FOREVER,
     ),
     story("evicted", submit(MWM), Step(training("train"), evict("train-worker-1")), ends=SECOND_TIME),
     story("vanished", submit(MWM), *once_it_runs(vanish("train-worker-0")), ends=SECOND_TIME),
@@ -88,17 +87,15 @@ LOSSES = (
         missing_images=frozenset({"example.com/train:1"}),
         phases=FAILED,
     ),
-    story(
+    lasting(
         "second-container-never-ends",
         submit(WITH_PROXY),
         *once_it_runs(then(linger("train-worker-0", 0), linger("train-worker-1", 0))),
-        ends=FOREVER,
     ),
-    story(
+    lasting(
         "second-container-never-ends-after-a-failure",
         submit(WITH_PROXY),
         *once_it_runs(linger("train-worker-1", 1)),
-        ends=FOREVER,
         phases=FAILED,
     ),
     story(
@@ -132,7 +129,7 @@ REPLICAS = (
     story("chief-alone", submit(SERVERS), ends={"chief": (143, 0)}),
     story("server-and-chief", submit(SERVERS), ends={"ps-0": (137, None), **SECOND_CHIEF}),
     story("server-and-chief-that-follows", submit(SERVERS), ends={"ps-0": (137, None), "chief": (160, 0)}),
-    story(
+    lasting(
         "servers-in-place",
         submit(RECOVERING),
         *once_it_runs(restart_in_place("train-chief-0", 1)),
@@ -142,7 +139,6 @@ REPLICAS = (
         # With a server the chief starts again, whose last words come after that.
         Step(told_in_place("train", 4), evict("train-ps-0")),
         Step(restarted("train-chief-0"), finish("train-chief-0", 0)),
-        ends=FOREVER,
         forgives={f"{STATUS}progress": "how far it was when it was asked last"},
     ),
     story("worker-drained", submit(SERVERS), *once_it_runs(delete("Pod", "train-worker-1")), ends=SECOND_CHIEF),
@@ -153,14 +149,13 @@ REPLICAS = (
         Step(shows("train", "Created", "True", "QuotaExceeded"), delete("ResourceQuota", "quota")),
         ends={"worker-1": (137, None), **SECOND_CHIEF},
     ),
-    story(
+    lasting(
         "worker-refused-for-good",
         submit(SERVERS),
         *once_it_runs(refuse(reject("train-worker-1"))),
         Step(at_once, finish("train-worker-1", 137)),
         Step(shows("train", "Accepted", "False", "TemplateRefused"), finish("train-worker-0", 137)),
         Step(restarted("train-worker-0"), finish("train-chief-0", 0)),
-        ends=FOREVER,
     ),
     story("worker-for-good", submit(SERVERS), ends={"worker-1": (1,), "chief": (None,)}, phases=FAILED),
     story(

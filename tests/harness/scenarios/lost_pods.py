@@ -25,7 +25,7 @@ from tests.harness.scenario import (
     trains,
     vanish,
 )
-from tests.harness.scenarios.common import FOREVER, STARTING, STATUS, once_it_runs, submit
+from tests.harness.scenarios.common import STARTING, STATUS, lasting, once_it_runs, submit
 from tests.harness.scenarios.resizes import FORGIVES_PROGRESS, comes_again, elastic, ends, scale
 
 WORKERS = 3
@@ -47,21 +47,20 @@ def _ways(pod: str) -> dict[str, Do]:
 
 def _in_a_start(kind: str, gang: Object, pod: str, how: str) -> Scenario:
     """Its pods are created, and one has no node yet."""
-    return story(
+    return lasting(
         f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_{how}_while_it_starts",
         submit(gang),
         Step(shows("train", "Created", "True"), _ways(pod)[how]),
         Step(comes_again(pod), room(WORKERS)),
         Step(restarted(pod), nothing),
         Step(trains("train", WORKERS), ends(WORKERS)),
-        ends=FOREVER,
         schedulable_gpus=WORKERS - 1,
         forgives=FORGIVES_PROGRESS,
     )
 
 
 def _in_a_resize(workers: int, pod: str, how: str) -> Scenario:
-    return story(
+    return lasting(
         f"replaces_{pod.removeprefix('train-')}_{how}_while_it_gets_{workers}_workers",
         submit(elastic(WORKERS)),
         *once_it_runs(scale(workers)),
@@ -69,14 +68,13 @@ def _in_a_resize(workers: int, pod: str, how: str) -> Scenario:
         Step(restarted(pod), nothing),
         Step(resized("train", workers), nothing),
         Step(trains("train", workers), ends(workers)),
-        ends=FOREVER,
         forgives={**FORGIVES_PROGRESS, f"/Pod default/{pod}/cluster": BEFORE_OR_AFTER},
     )
 
 
 def _in_a_save(kind: str, gang: Object, pod: str) -> Scenario:
     """The gang stops and saves, because another pod is deleted."""
-    return story(
+    return lasting(
         f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_while_it_saves",
         submit(gang),
         *once_it_runs(delete("Pod", "train-worker-2")),
@@ -84,19 +82,17 @@ def _in_a_save(kind: str, gang: Object, pod: str) -> Scenario:
         Step(restarted(pod), nothing),
         Step(restarted("train-worker-2"), nothing),
         Step(trains("train", WORKERS), ends(WORKERS)),
-        ends=FOREVER,
         forgives={**FORGIVES_PROGRESS, **dict.fromkeys((f"{STATUS}{field}" for field in _BY_LOSS), TWO_LOSSES)},
     )
 
 
 def _replaces(kind: str, gang: Object, pod: str, how: str) -> Scenario:
-    return story(
+    return lasting(
         f"replaces_{pod.removeprefix('train-')}_of_{kind}_gang_{how}",
         submit(gang),
         *once_it_runs(_ways(pod)[how]),
         Step(restarted(pod), nothing),
         Step(trains("train", WORKERS), ends(WORKERS)),
-        ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     )
 
@@ -109,24 +105,22 @@ LOST_PODS = (
     *(_in_a_start(*gang, pod, how) for gang, how in zip(_GANGS, ("vanished", "deleted"), strict=True) for pod in _PODS),
     *(_in_a_resize(workers, pod, how) for workers, how in ((4, "vanished"), (2, "deleted")) for pod in _PODS),
     *(_in_a_save(kind, gang, pod) for kind, gang in _GANGS for pod in _PODS),
-    story(
+    lasting(
         "the_leader_is_lost_while_another_is_replaced",
         submit(_rigid(WORKERS)),
         *once_it_runs(vanish("train-worker-1")),
         Step(restarted("train-worker-1"), vanish("train-worker-0")),
         Step(restarted("train-worker-0"), nothing),
         Step(trains("train", WORKERS), ends(WORKERS)),
-        ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
-    story(
+    lasting(
         "the_leader_s_node_is_lost",
         submit(_rigid(WORKERS)),
         *once_it_runs(lose_node("node-1")),
         Step(restarted("train-worker-0"), nothing),
         Step(restarted("train-worker-2"), nothing),
         Step(trains("train", WORKERS), ends(WORKERS)),
-        ends=FOREVER,
         nodes=("node-1", "node-2"),
         forgives=FORGIVES_PROGRESS,
     ),

@@ -16,11 +16,11 @@ from tests.harness.scenario import (
     trains_without,
 )
 from tests.harness.scenarios.common import (
-    FOREVER,
     MWM,
     SECOND_CHIEF,
     SECOND_TIME,
     SERVERS,
+    lasting,
     once_it_runs,
     submit,
 )
@@ -58,22 +58,20 @@ NODES = (
         ends=SECOND_CHIEF,
         nodes=TWO_NODES,
     ),
-    story(
+    lasting(
         "node-lost-while-deleting",
         submit(MWM),
         *once_it_runs(then(lose_node("node-2"), suspend("train", True))),
         Step(no_pods("train"), nothing),
-        ends=FOREVER,
         nodes=TWO_NODES,
         phases={"train": "Suspended"},
     ),
-    story(
+    lasting(
         "trains_on_without_a_lost_node",
         submit(takes_what_there_is(3)),
         *once_it_runs(lose_node("node-2")),
         Step(trains_without("train", 1), nothing),
         Step(trains("train", 3), ends(3)),
-        ends=FOREVER,
         nodes=TWO_NODES,
         forgives=FORGIVES_PROGRESS,
     ),

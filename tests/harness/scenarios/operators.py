@@ -19,7 +19,7 @@ from tests.harness.scenario import (
     story,
     then,
 )
-from tests.harness.scenarios.common import FOREVER, MWM, RUNNING, SECOND_TIME, STATUS, once_it_runs, submit
+from tests.harness.scenarios.common import MWM, RUNNING, SECOND_TIME, STATUS, lasting, once_it_runs, submit
 from tests.harness.world import World
 
 
@@ -34,7 +34,7 @@ def _hear_late(world: World) -> None:
 
 
 OPERATORS = (
-    story("upgraded", submit(MWM), Step(running("train", 2), _upgrade), ends=FOREVER, phases=RUNNING),
+    lasting("upgraded", submit(MWM), Step(running("train", 2), _upgrade), phases=RUNNING),
     story("upgraded-while-creating", submit(MWM), Step(created("train", 1), _upgrade)),
     story(
         "leader-killed",
@@ -56,12 +56,11 @@ OPERATORS = (
         lags={"operator-b": 30.0},
         ends=SECOND_TIME,
     ),
-    story(
+    lasting(
         "leader-hears-late",
         submit(MWM),
         Step(running("train", 2), _hear_late),
         operators=("operator-a", "operator-b"),
-        ends=FOREVER,
         phases=RUNNING,
     ),
     story(

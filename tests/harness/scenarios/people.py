@@ -23,11 +23,11 @@ from tests.harness.scenario import (
 )
 from tests.harness.scenarios.common import (
     FAILED,
-    FOREVER,
     MWM,
     RUNNING,
     SECOND_CHIEF,
     SECOND_TIME,
+    lasting,
     once_it_runs,
     submit,
 )
@@ -49,26 +49,23 @@ PEOPLE = (
         Step(shows("train", "Accepted", "True"), delete("TFGPUJob", "train")),
         phases={},
     ),
-    story(
+    lasting(
         "deleted-while-running",
         submit(MWM),
         Step(running("train", 2), delete("TFGPUJob", "train")),
-        ends=FOREVER,
         phases={},
     ),
-    story(
+    lasting(
         "deleted-in-the-foreground",
         submit(MWM),
         Step(created("train", 1), delete("TFGPUJob", "train", "Foreground")),
-        ends=FOREVER,
         phases={},
     ),
-    story(
+    lasting(
         "orphaned",
         submit(MWM),
         Step(running("train", 2), nothing),
         Step(shows("train", "Running", "True"), delete("TFGPUJob", "train", "Orphan")),
-        ends=FOREVER,
         phases={},
     ),
     story(
@@ -100,10 +97,9 @@ PEOPLE = (
         ends=SECOND_TIME,
     ),
     story("its-status-is-emptied", submit(MWM), *once_it_runs(empty_status("train")), ends=SECOND_TIME),
-    story(
+    lasting(
         "its-evaluator-ends-first",
         submit(job("train", worker=2, evaluator=1, run_policy={"activeDeadlineSeconds": 86_400})),
-        ends=FOREVER,
         phases=RUNNING,
     ),
     story(
@@ -112,12 +108,11 @@ PEOPLE = (
         Step(shows("train", "Suspended", "True"), nothing),
         Step(after(5), suspend("train", False)),
     ),
-    story(
+    lasting(
         "suspended-parameter-server",
         submit(job("train", "ParameterServer", chief=1, worker=1, ps=1)),
         Step(training("train"), suspend("train", True)),
         Step(no_pods("train"), nothing),
-        ends=FOREVER,
         phases={"train": "Suspended"},
     ),
     story(
@@ -127,7 +122,7 @@ PEOPLE = (
         Step(stopping("train-chief-0"), suspend("train", False)),
         ends=SECOND_CHIEF,
     ),
-    story(
+    lasting(
         "edited-while-running",
         submit(MWM),
         Step(shows("train", "Running", "True"), edit("train", replicaSpecs={"worker": {"replicas": 3}})),
@@ -135,7 +130,6 @@ PEOPLE = (
             shows("train", "Accepted", "False", "ImmutableFieldChanged"),
             edit("train", replicaSpecs={"worker": {"replicas": 2}}),
         ),
-        ends=FOREVER,
         phases=RUNNING,
     ),
     story(
@@ -147,11 +141,10 @@ PEOPLE = (
         Step(no_pods("train"), then(edit("train", strategy="MultiWorkerMirrored"), suspend("train", False))),
         ends=SECOND_TIME,
     ),
-    story(
+    lasting(
         "deadline-while-invalid",
         submit(job("train", worker=2, run_policy={"activeDeadlineSeconds": 90})),
         Step(training("train"), edit("train", strategy="Nonsense")),
-        ends=FOREVER,
         phases=FAILED,
     ),
     story(

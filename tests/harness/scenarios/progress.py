@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.harness.resources import Object
 from tests.harness.scenario import Step, after, edit, finish, job, nothing, running, shows, story, tells, then
-from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, submit
+from tests.harness.scenarios.common import SECOND_TIME, STATUS, lasting, submit
 
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
 
@@ -16,19 +16,17 @@ def trains(**run_policy: Any) -> Object:
 
 
 PROGRESS = (
-    story(
+    lasting(
         "progress-told",
         submit(trains()),
         Step(tells("train"), nothing),
         Step(after(60), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
-        ends=FOREVER,
         forgives={f"{STATUS}progress": "how far it was when it was asked last"},
     ),
-    story(
+    lasting(
         "stalled",
         submit(trains(stallSeconds=40)),
         Step(shows("train", "Stalled", "True"), nothing),
-        ends=FOREVER,
         stuck=frozenset({"worker-1"}),
         phases={"train": "Running"},
     ),
@@ -51,12 +49,11 @@ PROGRESS = (
         unused=frozenset({"worker-0", "worker-1"}),
         forgives={f"{STATUS}progress": "the second run may end before it is asked"},
     ),
-    story(
+    lasting(
         "idle-but-for-one",
         submit(trains(suspendIdleSeconds=60)),
         Step(tells("train"), nothing),
         Step(after(120), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
-        ends=FOREVER,
         unused=frozenset({"worker-0"}),
         forgives={f"{STATUS}progress": "how far it was when it was asked last"},
     ),

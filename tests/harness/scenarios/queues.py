@@ -19,7 +19,7 @@ from tests.harness.scenario import (
     suspend,
     take_quota,
 )
-from tests.harness.scenarios.common import FOREVER, MWM, SECOND_TIME, SERVERS, STATUS, once_it_runs, submit
+from tests.harness.scenarios.common import MWM, SECOND_TIME, SERVERS, STATUS, lasting, once_it_runs, submit
 
 from tfgpujob import names
 
@@ -65,7 +65,7 @@ QUEUES = (
         Step(at_once, open_queues(True)),
         in_queues=True,
     ),
-    story(
+    lasting(
         "queued-again",
         submit(_queued(MWM)),
         *once_it_runs(delete(names.KIND, "train")),
@@ -74,12 +74,11 @@ QUEUES = (
         WAITS,
         Step(after(10), open_queues(True)),
         *once_it_runs(nothing),
-        ends=FOREVER,
         in_queues=True,
         phases={"train": "Running"},
     ),
     story("queued-elsewhere", submit(ELSEWHERE), forgives=ARRIVES, in_queues=True),
-    story(
+    lasting(
         "queued-elsewhere-evicted",
         submit(ELSEWHERE),
         RUNS,
@@ -87,11 +86,10 @@ QUEUES = (
         WAITS,
         RUNS,
         forgives=ARRIVES,
-        ends=FOREVER,
         in_queues=True,
         phases={"train": "Running"},
     ),
-    story(
+    lasting(
         "queued-elsewhere-suspended",
         submit(ELSEWHERE),
         RUNS,
@@ -103,7 +101,6 @@ QUEUES = (
             **ARRIVES,
             "/TFGPUJob elsewhere/train/spec/runPolicy": "resumed before its Workload was deleted, it was not sent anew",
         },
-        ends=FOREVER,
         in_queues=True,
         phases={"train": "Running"},
     ),

@@ -29,7 +29,7 @@ from tests.harness.scenario import (
     trains_without,
     vanish,
 )
-from tests.harness.scenarios.common import FOREVER, SECOND_TIME, STATUS, once_it_runs, submit
+from tests.harness.scenarios.common import SECOND_TIME, STATUS, lasting, once_it_runs, submit
 from tests.harness.world import World
 
 from tfgpujob import names
@@ -118,170 +118,152 @@ def _never_give_up_a_member(world: World) -> None:
 
 
 def _trains_on_without(whom: str, loses: Do) -> Scenario:
-    return story(
+    return lasting(
         f"trains_on_without_{whom}",
         submit(takes_what_there_is(3)),
         *once_it_runs(then(room(2), loses)),
         Step(trains_without("train", 1), room(3)),
         Step(trains("train", 3), ends(3)),
-        ends=FOREVER,
         schedulable_gpus=3,
         forgives=FORGIVES_PROGRESS,
     )
 
 
 RESIZES = (
-    story(
+    lasting(
         "resized_in_place_up",
         submit(elastic(2)),
         *once_it_runs(scale(4)),
         Step(resized("train", 4), ends(4)),
-        ends=FOREVER,
     ),
-    story(
+    lasting(
         "resized_in_place_down",
         submit(elastic(4)),
         *once_it_runs(scale(2)),
         Step(resized("train", 2), ends(2)),
-        ends=FOREVER,
     ),
-    story(
+    lasting(
         "resized_in_place_and_back",
         submit(elastic(2)),
         *once_it_runs(scale(4)),
         Step(created("train", 4), scale(1)),
         Step(resized("train", 1), ends(1)),
-        ends=FOREVER,
     ),
-    story(
+    lasting(
         "resized_in_place_far_down_and_up",
         submit(elastic(4)),
         *once_it_runs(scale(1)),
         Step(after(1), scale(3)),
         Step(resized("train", 3), ends(3)),
-        ends=FOREVER,
         forgives={
             **dict.fromkeys((f"{STATUS}resizes", f"{STATUS}restartRecords"), TWO_EDITS),
             **dict.fromkeys(("/Pod default/train-worker-1/", "/Pod default/train-worker-2"), TWO_EDITS),
         },
     ),
-    story(
+    lasting(
         "own_program_resized_in_place",
         submit(own_program(2)),
         *once_it_runs(edit("train", replicaSpecs=_own_program(3))),
         Step(resized("train", 3), edit("train", replicaSpecs=_own_program(1))),
         Step(resized("train", 1), ends(1)),
-        ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
-    story(
+    lasting(
         "workers_come_beside_servers",
         submit(beside_servers(2)),
         *once_it_runs(scale_beside_servers(4)),
         Step(trains("train", 4), finish("train-chief-0", 0)),
-        ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
-    story(
+    lasting(
         "workers_go_and_come_beside_servers",
         submit(beside_servers(3)),
         *once_it_runs(scale_beside_servers(1)),
         Step(trains("train", 1), scale_beside_servers(2)),
         Step(trains("train", 2), finish("train-chief-0", 0)),
-        ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
-    story(
+    lasting(
         "begins_with_some_workers_beside_servers",
         submit(beside_servers(3, elasticPolicy={"shrinkAfterSeconds": 10})),
         Step(shows("train", "Running", "True", "Shrunk"), room(3)),
         Step(trains("train", 3), finish("train-chief-0", 0)),
-        ends=FOREVER,
         schedulable_gpus=2,
         forgives=FORGIVES_PROGRESS,
     ),
-    story(
+    lasting(
         "workers_come_where_they_predict",
         submit(sharing_parts(2)),
         *once_it_runs(scale(4)),
         Step(trains("train", 4), ends(4)),
-        ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
-    story(
+    lasting(
         "workers_go_and_come_where_they_predict",
         submit(sharing_parts(3)),
         *once_it_runs(scale(1)),
         Step(trains("train", 1), scale(2)),
         Step(trains("train", 2), ends(2)),
-        ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
-    story(
+    lasting(
         "begins_with_some_workers_that_predict",
         submit(sharing_parts(3, elasticPolicy={"shrinkAfterSeconds": 10})),
         Step(shows("train", "Running", "True", "Shrunk"), room(3)),
         Step(trains("train", 3), ends(3)),
-        ends=FOREVER,
         schedulable_gpus=2,
         forgives=FORGIVES_PROGRESS,
     ),
-    story(
+    lasting(
         "all_is_predicted_while_a_lost_worker_waits_for_a_node",
         submit(sharing_parts(2)),
         *once_it_runs(then(room(1), evict("train-worker-1"))),
         Step(comes_again("train-worker-1"), ends(1)),
-        ends=FOREVER,
         schedulable_gpus=2,
         forgives=FORGIVES_PROGRESS,
     ),
     story(
         "resized_not_in_place", Step(at_once, _refuse), submit(elastic(2)), *once_it_runs(scale(3)), ends=SECOND_TIME
     ),
-    story(
+    lasting(
         "resized_in_place_once_the_leader_that_refused_is_replaced",
         Step(at_once, _refuse),
         submit(takes_what_there_is(2, growAfterSeconds=20)),
         *once_it_runs(scale(3)),
         Step(shows("train", "Running", "True", "Shrunk"), then(_agree, room(3))),
         Step(resized("train", 3), ends(3)),
-        ends=FOREVER,
         schedulable_gpus=2,
         forgives=FORGIVES_PROGRESS,
     ),
-    story(
+    lasting(
         "starts_with_what_fits",
         submit(takes_what_there_is(4)),
         Step(trains("train", 2), ends(2)),
-        ends=FOREVER,
         schedulable_gpus=2,
     ),
-    story(
+    lasting(
         "shrinks_after_a_loss",
         Step(at_once, _never_give_up_a_member),
         submit(takes_what_there_is(3)),
         *once_it_runs(then(room(2), vanish("train-worker-2"))),
         Step(trains("train", 2), ends(2)),
-        ends=FOREVER,
         schedulable_gpus=3,
     ),
-    story(
+    lasting(
         "replaces_a_lost_worker",
         submit(takes_what_there_is(3)),
         *once_it_runs(vanish("train-worker-1")),
         Step(restarted("train-worker-1"), nothing),
         Step(trains("train", 3), ends(3)),
-        ends=FOREVER,
     ),
     _trains_on_without("an_evicted_worker", evict("train-worker-1")),
     _trains_on_without("a_silent_worker", vanish("train-worker-1")),
-    story(
+    lasting(
         "grows_into_the_room_that_appears",
         submit(takes_what_there_is(4, growAfterSeconds=20)),
         Step(trains("train", 2), room(3)),
         Step(trains("train", 3), room(4)),
         Step(resized("train", 4), ends(4)),
-        ends=FOREVER,
         schedulable_gpus=2,
         forgives=FORGIVES_PROGRESS,
     ),

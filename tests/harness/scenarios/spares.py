@@ -10,11 +10,10 @@ from tests.harness.scenario import (
     job,
     nothing,
     restarted,
-    story,
     then,
     trains_without,
 )
-from tests.harness.scenarios.common import FOREVER, submit
+from tests.harness.scenarios.common import lasting, submit
 from tests.harness.scenarios.resizes import FORGIVES_PROGRESS
 
 _TWO_AND_A_SPARE = job(
@@ -27,15 +26,14 @@ _TWO_AND_A_SPARE = job(
 )
 
 SPARES = (
-    story(
+    lasting(
         "a_spare_takes_the_place_of_an_evicted_worker",
         submit(_TWO_AND_A_SPARE),
         Step(counts("train", "ready", 3), evict("train-worker-1")),
         Step(trains_without("train", 1), then(finish("train-worker-0", 0), finish("train-worker-2", 0))),
-        ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
-    story(
+    lasting(
         "spares_take_turns",
         submit(_TWO_AND_A_SPARE),
         Step(counts("train", "ready", 3), evict("train-worker-1")),
@@ -43,7 +41,6 @@ SPARES = (
         Step(restarted("train-worker-1"), nothing),
         Step(counts("train", "ready", 3), evict("train-worker-2")),
         Step(trains_without("train", 2), then(finish("train-worker-0", 0), finish("train-worker-1", 0))),
-        ends=FOREVER,
         forgives=FORGIVES_PROGRESS,
     ),
 )
