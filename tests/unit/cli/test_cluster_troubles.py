@@ -13,7 +13,7 @@ import yaml
 from tests.harness.live import LiveCluster, live_cluster
 from tests.harness.scenario import job
 from tests.machine import PATIENCE
-from tests.unit.cli.typed import Output, submit
+from tests.unit.cli.typed import Output, submit, typed
 
 from tfgpujob.cli import main as cli
 from tfgpujob.describe import facts
@@ -23,25 +23,21 @@ from tfgpujob.exits import Exit
 def test_what_cannot_happen_any_more_is_said(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     submit(tmp_path, "through", worker=1)
     live.until_running("through")
-    assert cli.main(["logs", "through", "--index", "7"]) == Exit.OK
-    assert "no such replica of through has printed anything" in capsys.readouterr().err
+    assert "no such replica of through has printed anything" in typed(capsys, "logs", "through", "--index", "7").err
     live.finish("through-worker-0", 0)
     assert cli.main(["wait", "through", "--timeout", str(PATIENCE)]) == Exit.OK
     for verb in ("suspend", "resume"):
         capsys.readouterr()
-        assert cli.main([verb, "through"]) == Exit.OK
-        assert capsys.readouterr().out == "through has finished already\n"
+        assert typed(capsys, verb, "through").out == "through has finished already\n"
 
 
 def test_nobody_looks_at_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     with live_cluster(tmp_path, operator=False) as cluster:
         monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
         submit(tmp_path, "waits", worker=1)
-        assert cli.main(["list"]) == Exit.OK
-        assert "operator" not in capsys.readouterr().err, "it may not have had the time"
+        assert "operator" not in typed(capsys, "list").err, "it may not have had the time"
         monkeypatch.setattr(facts, "AWAY_SECONDS", -1)
-        assert cli.main(["list"]) == Exit.OK
-        assert "the operator has not looked at waits: it is not running" in capsys.readouterr().err
+        assert "the operator has not looked at waits: it is not running" in typed(capsys, "list").err
 
 
 @pytest.mark.parametrize(
@@ -60,8 +56,7 @@ def test_no_kubeconfig(
     bad.write_text(
         "{apiVersion: tfgpu.dev/v1alpha1, kind: TFGPUJob, metadata: {name: bad}, spec: {strategi: Mirrored}}"
     )
-    assert cli.main(["submit", str(bad), "--dry-run"]) == Exit.USAGE
-    assert "spec.strategi" in capsys.readouterr().err
+    assert "spec.strategi" in typed(capsys, "submit", str(bad), "--dry-run", code=Exit.USAGE).err
 
 
 def test_a_cluster_that_does_not_answer(
@@ -71,8 +66,7 @@ def test_a_cluster_that_does_not_answer(
     config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
     (tmp_path / "config").write_text(yaml.safe_dump(config))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-    assert cli.main(["list"]) == Exit.CLUSTER
-    assert "is KUBECONFIG right?" in capsys.readouterr().err
+    assert "is KUBECONFIG right?" in typed(capsys, "list", code=Exit.CLUSTER).err
 
 
 def test_names_of_jobs_are_completed(
@@ -122,16 +116,14 @@ def test_a_job_goes_where_its_file_and_its_user_say(
     (tmp_path / "job.yaml").write_text(
         yaml.safe_dump({**made, "metadata": {**made["metadata"], "namespace": namespace}})
     )
-    assert cli.main(["submit", str(tmp_path / "job.yaml"), *flags]) == Exit.USAGE
-    assert line in capsys.readouterr().err
+    assert line in typed(capsys, "submit", str(tmp_path / "job.yaml"), *flags, code=Exit.USAGE).err
 
 
 def test_every_job_of_a_file_is_submitted(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "jobs.yaml"
     jobs = [job(f"of-many-{i}", worker=1) for i in range(2)]
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": jobs}))
-    assert cli.main(["submit", str(file)]) == Exit.OK
-    assert re.findall(r"default/(\S+) is created", capsys.readouterr().out) == ["of-many-0", "of-many-1"]
+    assert re.findall(r"default/(\S+) is created", typed(capsys, "submit", str(file)).out) == ["of-many-0", "of-many-1"]
     live.until_running("of-many-1")
     code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}}
     file.write_text(yaml.safe_dump_all([code, *jobs]))
@@ -156,8 +148,7 @@ def test_top_goes_on_when_the_server_is_away_for_a_while(
     monkeypatch.setattr("tfgpujob.cli.verbs.top.time.sleep", between_two_looks)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     capsys.readouterr()
-    assert cli.main(["top", "watched"]) == Exit.INTERRUPTED
-    shown = capsys.readouterr()
+    shown = typed(capsys, "top", "watched", code=Exit.INTERRUPTED)
     assert (shown.out.count("worker-0"), shown.err.count("not known now: apiserver is shutting down")) == (2, 2)
     # What will not pass by itself, and a server that does not answer from the first, ends it.
     live.do(lambda: setattr(live.front, "outage", 1))
@@ -174,5 +165,4 @@ def test_a_line_that_does_not_end_comes_in_pieces_and_is_whole_again(
     live.say("endless-worker-0", "." * 95, "short")
     live.say("endless-worker-1", "other")
     capsys.readouterr()
-    assert cli.main(["logs", "endless"]) == Exit.OK
-    assert capsys.readouterr().out == f"worker-0 | {'.' * 95}\nworker-0 | short\nworker-1 | other\n"
+    assert typed(capsys, "logs", "endless").out == f"worker-0 | {'.' * 95}\nworker-0 | short\nworker-1 | other\n"

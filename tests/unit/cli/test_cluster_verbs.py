@@ -15,7 +15,7 @@ import yaml
 from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 from tests.machine import PATIENCE
-from tests.unit.cli.typed import Output, submit
+from tests.unit.cli.typed import Output, submit, typed
 
 from tfgpujob.cli import main as cli
 from tfgpujob.cli import revisions
@@ -37,8 +37,7 @@ def header_and_row(job: str, capsys: Output) -> tuple[list[str], list[str]]:
 def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     submit(tmp_path, "typed", worker=2)
     assert "default/typed is created; follow it: tfgpu logs typed -f" in capsys.readouterr().out
-    assert cli.main(["wait", "typed", "--for", "Running", "--timeout", str(PATIENCE)]) == Exit.OK
-    assert capsys.readouterr().out == "typed is Running\n"
+    assert typed(capsys, "wait", "typed", "--for", "Running", "--timeout", str(PATIENCE)).out == "typed is Running\n"
     live.tell("typed", progress={"step": 8, "totalSteps": 16, "percent": 50, "remainingSeconds": 65, "loss": "0.5"})
     assert cli.main(["list"]) == Exit.OK
     header, row = header_and_row("typed", capsys)
@@ -49,19 +48,14 @@ def test_from_submit_to_delete(live: LiveCluster, tmp_path: Path, capsys: Output
     header, row = header_and_row("typed", capsys)
     assert "MultiWorkerMirrored" in row
     assert (header[-1], row[-1]) == ("GPU-HOURS", "2.0")
-    assert cli.main(["describe", "typed"]) == Exit.OK
-    assert "GPU-hours   2.0, all attempts together" in capsys.readouterr().out
+    assert "GPU-hours   2.0, all attempts together" in typed(capsys, "describe", "typed").out
     live.say("typed-worker-1", "loss: 0.5")
-    assert cli.main(["logs", "typed"]) == Exit.OK
-    assert capsys.readouterr().out == "worker-1 | loss: 0.5\n"
+    assert typed(capsys, "logs", "typed").out == "worker-1 | loss: 0.5\n"
     live.say("typed-worker-1", record := '{"tfgpu": "progress", "step": 8, "steps": 16, "loss": 0.5}')
-    assert cli.main(["logs", "typed", "--no-prefix"]) == Exit.OK
-    assert capsys.readouterr().out == "loss: 0.5\nstep 8/16, loss 0.5000\n"
+    assert typed(capsys, "logs", "typed", "--no-prefix").out == "loss: 0.5\nstep 8/16, loss 0.5000\n"
     for tail, lines in ((["--tail", "1"], ""), (["--tail"], "loss: 0.5\n")):
-        assert cli.main(["logs", "typed", "--no-prefix", "--json", *tail]) == Exit.OK
-        assert capsys.readouterr().out == f"{lines}{record}\n"
-    assert cli.main(["describe", "typed"]) == Exit.OK
-    assert capsys.readouterr().out.startswith("default/typed: Running, 2/2 ready\n")
+        assert typed(capsys, "logs", "typed", "--no-prefix", "--json", *tail).out == f"{lines}{record}\n"
+    assert typed(capsys, "describe", "typed").out.startswith("default/typed: Running, 2/2 ready\n")
     for i in range(2):
         live.finish(f"typed-worker-{i}", 0)
     assert cli.main(["wait", "typed", "--timeout", str(PATIENCE)]) == Exit.OK
@@ -76,8 +70,7 @@ def test_a_job_that_is_not_accepted_does_not_look_as_if_it_only_waited(live: Liv
     live.do(lambda: live.server.create("TFGPUJob", "default", bad, by="kubectl"))
     live.until(lambda: "status" in live.server.get("TFGPUJob", "default", "workerless"), "the operator has looked")
     for verb in (["list"], ["get", "workerless"]):
-        assert cli.main(verb) == Exit.OK
-        printed = capsys.readouterr()
+        printed = typed(capsys, *verb)
         row = next(line for line in printed.out.splitlines() if line.startswith("workerless"))
         assert "Pending (InvalidSpec)" in row
     assert printed.err == (
@@ -91,12 +84,10 @@ def test_top_of_a_job_says_what_each_replica_uses_and_what_is_not_known(
     live: LiveCluster, tmp_path: Path, capsys: Output
 ) -> None:
     trainer = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("busy", worker=2, spec={"trainer": trainer})))
-    assert cli.main(["submit", str(tmp_path / "job.yaml")]) == Exit.OK
+    submit(tmp_path, "busy", worker=2, spec={"trainer": trainer})
     live.until_running("busy")
     capsys.readouterr()
-    assert cli.main(["top", "busy"]) == Exit.OK
-    out = capsys.readouterr().out
+    out = typed(capsys, "top", "busy").out
     assert "not known: CPU and memory: this cluster has no metrics API" in out
     assert "not known: step and GPU memory: no trainer answers yet" in out
 
@@ -114,8 +105,7 @@ def test_top_of_a_job_says_what_each_replica_uses_and_what_is_not_known(
         },
         "/api/v1/namespaces/default/pods/busy-worker-1:8080/proxy/progress": told,
     }
-    assert cli.main(["top", "busy"]) == Exit.OK
-    header, *rows = (re.split(" {3,}", line) for line in capsys.readouterr().out.splitlines())
+    header, *rows = (re.split(" {3,}", line) for line in typed(capsys, "top", "busy").out.splitlines())
     of = [dict(zip(header, row, strict=True)) for row in rows]
     assert of[0] == {**dict.fromkeys(header, "-"), "REPLICA": "worker-0", "STATE": "ready", "NODE": "node-1"}
     assert of[1] == {
@@ -169,10 +159,8 @@ def test_a_job_is_replaced_with_the_code_that_was_changed(live: LiveCluster, tmp
     live.until_running("own")
     live.finish("own-worker-0", 1)
     assert cli.main(["wait", "own", "--timeout", str(PATIENCE)]) == Exit.JOB_FAILED
-    assert cli.main(["describe", "own"]) == Exit.OK
-    assert "tfgpu submit FILE --replace" in capsys.readouterr().out
-    assert cli.main(again[:2]) == Exit.USAGE
-    assert "replace it with submit --replace, or choose another name" in capsys.readouterr().err
+    assert "tfgpu submit FILE --replace" in typed(capsys, "describe", "own").out
+    assert "replace it with submit --replace, or choose another name" in typed(capsys, *again[:2], code=Exit.USAGE).err
     assert cli.main(again) == Exit.OK, "the code may be the same"
     live.until_running("own")
     held = live.do(lambda: live.server.get("ConfigMap", "default", old))
@@ -206,16 +194,14 @@ def test_a_job_stays_when_the_one_in_its_place_would_be_refused(
 def test_scale(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
     submit(tmp_path, "rigid", worker=2)
     live.until_running("rigid")
-    assert cli.main(["scale", "rigid", "--workers", "3"]) == Exit.USAGE
-    assert "rigid is not elastic" in capsys.readouterr().err
+    assert "rigid is not elastic" in typed(capsys, "scale", "rigid", "--workers", "3", code=Exit.USAGE).err
     trains = {"gpu": {"perReplica": 0}, "trainer": {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}}
     elastic = job("elastic", worker=2, spec=trains)
     elastic["spec"]["replicaSpecs"]["worker"]["maxReplicas"] = 3
     (tmp_path / "elastic.yaml").write_text(yaml.safe_dump(elastic))
     assert cli.main(["submit", str(tmp_path / "elastic.yaml")]) == Exit.OK
     live.until_running("elastic")
-    assert cli.main(["scale", "elastic", "--workers", "3"]) == Exit.OK
-    assert "elastic will continue with 3 workers" in capsys.readouterr().out
+    assert "elastic will continue with 3 workers" in typed(capsys, "scale", "elastic", "--workers", "3").out
     live.until(lambda: live.server.get("TFGPUJob", "default", "elastic")["status"].get("ready") == "3/3", "3 run")
     assert live.job("elastic")["status"]["resizes"] == 1
     assert cli.main(["scale", "elastic", "--workers", "4"]) == Exit.USAGE
@@ -237,8 +223,7 @@ def test_several_jobs_are_deleted_at_once(live: LiveCluster, tmp_path: Path, cap
     for name in ("one", "two"):
         submit(tmp_path, name, worker=1)
     capsys.readouterr()
-    assert cli.main(["delete", "one", "absent", "two"]) == Exit.NOT_FOUND
-    printed = capsys.readouterr()
+    printed = typed(capsys, "delete", "one", "absent", "two", code=Exit.NOT_FOUND)
     assert printed.out == "one is deleted\ntwo is deleted\n"
     assert '"absent" not found' in printed.err
     assert cli.main(["delete", "two"]) == Exit.NOT_FOUND
@@ -259,8 +244,7 @@ def test_waiting_for_a_suspended_job_says_what_it_waits_for(live: LiveCluster, t
     assert cli.main(["suspend", "asleep"]) == Exit.OK
     assert cli.main(["wait", "asleep", "--for", "Suspended", "--timeout", str(PATIENCE)]) == Exit.OK
     capsys.readouterr()
-    assert cli.main(["wait", "asleep", "--timeout", "0.1"]) == Exit.TIMEOUT
-    assert capsys.readouterr().err.splitlines() == [
+    assert typed(capsys, "wait", "asleep", "--timeout", "0.1", code=Exit.TIMEOUT).err.splitlines() == [
         "asleep is suspended, and waits for: tfgpu resume asleep",
         "tfgpu: asleep is Suspended after 0.1 s, and not Finished; tfgpu resume asleep",
     ]
@@ -278,8 +262,7 @@ def test_what_a_job_says_does_nothing_to_the_terminal(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for verb in (["describe", "hostile"], ["get", "hostile", "-o", "wide"], ["logs", "hostile"]):
         capsys.readouterr()
-        assert cli.main(verb) == Exit.OK
-        out = capsys.readouterr().out
+        out = typed(capsys, *verb).out
         assert "\\x1b]0;owned\\x07" in out
         assert "\x1b]" not in out
         assert "10%" not in out
@@ -290,10 +273,8 @@ def test_output_for_programs(form: str, live: LiveCluster, tmp_path: Path, capsy
     submit(tmp_path, f"as-{form}", worker=1)
     capsys.readouterr()
     read = json.loads if form == "json" else yaml.safe_load
-    assert cli.main(["get", f"as-{form}", "-o", form]) == Exit.OK
-    assert read(capsys.readouterr().out)["metadata"]["name"] == f"as-{form}"
-    assert cli.main(["list", "-o", form]) == Exit.OK
-    assert read(capsys.readouterr().out)["kind"] == "List"
+    assert read(typed(capsys, "get", f"as-{form}", "-o", form).out)["metadata"]["name"] == f"as-{form}"
+    assert read(typed(capsys, "list", "-o", form).out)["kind"] == "List"
 
 
 def test_of_a_branch_the_commit_is_submitted(
@@ -317,15 +298,13 @@ def test_a_python_file_is_submitted_with_its_code(live: LiveCluster, tmp_path: P
     (tmp_path / "needs.txt").write_text("rich==15.0  # colours\n")
     flags = ["--workers", "2", "--batch", "64", "--param", "units=32", "--claim", "results/my-net"]
     flags += ["--requirements", str(tmp_path / "needs.txt")]
-    assert cli.main(["submit", str(script), *flags, "--dry-run"]) == Exit.OK
-    code, made = yaml.safe_load_all(capsys.readouterr().out)
+    code, made = yaml.safe_load_all(typed(capsys, "submit", str(script), *flags, "--dry-run").out)
     assert (code["kind"], made["kind"]) == ("ConfigMap", "TFGPUJob")
     assert cli.main(["submit", str(script), *flags]) == Exit.OK
     assert "warning: there is no PersistentVolumeClaim results, and my-net waits" in capsys.readouterr().err
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "results"}, "spec": {}}
     live.do(lambda: live.server.create("PersistentVolumeClaim", "default", claim, by="kubectl"))
-    assert cli.main(["submit", str(script), *flags, "--name", "my-net-2"]) == Exit.OK
-    assert capsys.readouterr().err == ""
+    assert typed(capsys, "submit", str(script), *flags, "--name", "my-net-2").err == ""
     spec = live.job("my-net")["spec"]
     assert spec["strategy"] == "MultiWorkerMirrored"
     assert spec["trainer"]["params"] == {"units": 32}
@@ -361,8 +340,7 @@ def test_a_job_whose_files_go_with_its_pods_is_known(
 
 
 def test_a_job_without_a_claim_is_submitted_with_a_warning(live: LiveCluster, capsys: Output) -> None:
-    assert cli.main(["submit", SCRIPT, "--name", "fleeting"]) == Exit.OK
-    assert capsys.readouterr().err == (
+    assert typed(capsys, "submit", SCRIPT, "--name", "fleeting").err == (
         "warning: checkpoints, the model and all other files of fleeting go with its pods; --claim NAME keeps them in "
         "a PersistentVolumeClaim\n"
     )
@@ -373,15 +351,13 @@ def test_what_explain_warns_of_is_said_when_a_job_is_submitted(
 ) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(job("rash", worker=1, spec={"runPolicy": {"stallSeconds": 60}})))
-    assert cli.main(["explain", str(file)]) == Exit.OK
-    [warned] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning ")]
+    [warned] = [line for line in typed(capsys, "explain", str(file)).out.splitlines() if line.startswith("warning ")]
     assert cli.main(["submit", str(file)]) == Exit.OK
     assert capsys.readouterr().err.removeprefix("warning: ").strip() == warned.removeprefix("warning").strip()
 
 
 def test_a_plain_script_is_submitted_as_it_is(capsys: Output) -> None:
-    assert cli.main(["submit", SCRIPT, "--workers", "2", "--dry-run"]) == Exit.OK
-    code, made = yaml.safe_load_all(capsys.readouterr().out)
+    code, made = yaml.safe_load_all(typed(capsys, "submit", SCRIPT, "--workers", "2", "--dry-run").out)
     assert code["data"] == {"plain_script.py": Path(SCRIPT).read_text()}
     assert made["spec"]["trainer"].keys() == {"entrypoint", "code"}
 
@@ -456,8 +432,7 @@ def test_what_a_file_imports_or_names_beside_it_and_is_not_sent_is_named(
         assert ("names rows" not in capsys.readouterr().err) == written, "of a run here it is an output"
     (tmp_path / "rows/b.csv").write_text("4")
     for whole in (["--with", "lib", "--with", "shapes.py", "--with", "rows"], ["--code", "."]):
-        assert cli.main([*command, *whole]) == Exit.OK
-        assert capsys.readouterr().err == ""
+        assert typed(capsys, *command, *whole).err == ""
 
 
 def test_the_whole_folder_of_a_script_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
@@ -465,8 +440,7 @@ def test_the_whole_folder_of_a_script_is_sent(tmp_path: Path, monkeypatch: pytes
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("model.fit(x)")
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["submit", "src/train.py", "--code", ".", "--dry-run"]) == Exit.OK
-    sent, job = yaml.safe_load_all(capsys.readouterr().out)
+    sent, job = yaml.safe_load_all(typed(capsys, "submit", "src/train.py", "--code", ".", "--dry-run").out)
     trainer = job["spec"]["trainer"]
     assert trainer["entrypoint"] == "src/train.py"
     paths = trainer["code"]["configMap"]["paths"]
@@ -478,14 +452,12 @@ def test_the_whole_folder_of_a_script_is_sent(tmp_path: Path, monkeypatch: pytes
 
 def test_variables_are_those_of_every_role(capsys: Output) -> None:
     command = ["submit", SCRIPT, "--strategy", "ParameterServer", "--dry-run"]
-    assert cli.main([*command, "--env", "A=1", "--env", "URL=x=y"]) == Exit.OK
-    _, job = yaml.safe_load_all(capsys.readouterr().out)
+    _, job = yaml.safe_load_all(typed(capsys, *command, "--env", "A=1", "--env", "URL=x=y").out)
     container = {"name": "tensorflow", "env": [{"name": "A", "value": "1"}, {"name": "URL", "value": "x=y"}]}
     assert [role["template"] for role in job["spec"]["replicaSpecs"].values()] == [
         {"spec": {"containers": [container]}}
     ] * 3
-    assert cli.main([*command, "--env", "A"]) == Exit.USAGE
-    assert "write it as --env A=VALUE" in capsys.readouterr().err
+    assert "write it as --env A=VALUE" in typed(capsys, *command, "--env", "A", code=Exit.USAGE).err
 
 
 def test_commands_to_copy_name_the_namespace(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:
@@ -544,5 +516,4 @@ SCRIPT = str(ROOT / "tests/trainer/plain_script.py")
     ],
 )
 def test_errors_say_what_to_do(arguments: list[str], code: Exit, line: str, live: LiveCluster, capsys: Output) -> None:
-    assert cli.main(arguments) == code
-    assert line in capsys.readouterr().err
+    assert line in typed(capsys, *arguments, code=code).err

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.pages import ROOT, typed_by
+from tests.unit.cli.typed import typed
 
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.cli import main as cli
@@ -36,8 +37,7 @@ def test_a_folder_with_lists_and_other_objects(tmp_path: Path, capsys: pytest.Ca
     listed = {"apiVersion": "v1", "kind": "List", "items": [tfjob("b", chief=1), tfjob("c", WORKER=1)]}
     (source / "deep/b.json").write_text(yaml.safe_dump(listed))
     (source / "notes.txt").write_text("not YAML: [")
-    assert cli.main(["convert", str(source), "-d", str(target)]) == Exit.OK
-    assert "3 TFJobs read" in capsys.readouterr().err
+    assert "3 TFJobs read" in typed(capsys, "convert", str(source), "-d", str(target)).err
     assert sorted(str(p.relative_to(target)) for p in target.rglob("*.yaml")) == ["a.yaml", "deep/b.yaml"]
     first, second = yaml.safe_load_all((target / "a.yaml").read_text())
     assert isinstance(parse_job(first), JobSpec)
@@ -77,8 +77,7 @@ def test_tfjobs_of_other_groups_are_read(
     version: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.yaml").write_text(yaml.safe_dump({**tfjob("a", Worker=2), "apiVersion": version, "kind": kind}))
-    assert cli.main(["convert", str(tmp_path / "a.yaml")]) == Exit.OK
-    assert yaml.safe_load(capsys.readouterr().out)["kind"] == "TFGPUJob"
+    assert yaml.safe_load(typed(capsys, "convert", str(tmp_path / "a.yaml")).out)["kind"] == "TFGPUJob"
 
 
 @pytest.mark.parametrize(
@@ -98,15 +97,13 @@ def test_what_is_no_yaml_yet_is_named(
     text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.yaml").write_text(text)
-    assert cli.main(["convert", str(tmp_path / "a.yaml")]) == Exit.USAGE
-    assert problem in capsys.readouterr().err
+    assert problem in typed(capsys, "convert", str(tmp_path / "a.yaml"), code=Exit.USAGE).err
 
 
 def test_standard_output_is_a_file_that_can_be_applied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(yaml.safe_dump_all([tfjob("a", Worker=2), tfjob("b", Worker=1)]))
-    assert cli.main(["convert", "--strategy", "MultiWorkerMirrored", str(file)]) == Exit.OK
-    jobs = list(yaml.safe_load_all(capsys.readouterr().out))
+    jobs = list(yaml.safe_load_all(typed(capsys, "convert", "--strategy", "MultiWorkerMirrored", str(file)).out))
     assert [job["metadata"]["name"] for job in jobs] == ["a", "b"]
     assert {job["spec"]["strategy"] for job in jobs} == {"MultiWorkerMirrored"}
 
@@ -116,8 +113,7 @@ def test_a_refusal_names_the_job_and_the_others_are_converted(
 ) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(yaml.safe_dump_all([tfjob("lonely", PS=1), tfjob("fine", Worker=1)]))
-    assert cli.main(["convert", str(file)]) == Exit.USAGE
-    said = capsys.readouterr()
+    said = typed(capsys, "convert", str(file), code=Exit.USAGE)
     assert f"{file}: lonely: refused: spec.tfReplicaSpecs: without a chief" in said.err
     assert [d["metadata"]["name"] for d in yaml.safe_load_all(said.out) if d] == ["fine"]
 
@@ -128,8 +124,7 @@ def test_a_file_that_is_no_yaml_is_named_and_the_others_are_converted(
     """A folder with a Helm chart in it."""
     (tmp_path / "chart.yaml").write_text("kind: TFJob\nmetadata: {name: {{ .Release.Name }}}\n")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(tfjob("fine", Worker=1)))
-    assert cli.main(["convert", str(tmp_path)]) == Exit.USAGE
-    said = capsys.readouterr()
+    said = typed(capsys, "convert", str(tmp_path), code=Exit.USAGE)
     assert f"{tmp_path / 'chart.yaml'} is no YAML" in said.err
     assert [d["metadata"]["name"] for d in yaml.safe_load_all(said.out) if d] == ["fine"]
 
@@ -150,8 +145,7 @@ def test_the_commands_of_the_migration_page(tmp_path: Path, monkeypatch: pytest.
 
 def test_nothing_to_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([CLAIM, {**tfjob("a"), "kind": "PyTorchJob"}]))
-    assert cli.main(["convert", str(tmp_path)]) == Exit.NOT_FOUND
-    assert "no TFJob in " in (said := capsys.readouterr().err)
+    assert "no TFJob in " in (said := typed(capsys, "convert", str(tmp_path), code=Exit.NOT_FOUND).err)
     assert f"only {CLAIM['kind']}, PyTorchJob;" in said
 
 

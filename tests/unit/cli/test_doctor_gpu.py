@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.harness.live import LiveCluster
-from tests.unit.cli.typed import Output
+from tests.unit.cli.typed import Output, typed
 
 from tfgpujob.cli import main as cli
 from tfgpujob.client.gpu_check import gpu_pod
@@ -135,8 +135,7 @@ def test_a_pod_that_is_gone_before_it_is_looked_at_is_told_of(
             yield event
 
     monkeypatch.setattr(Server, "changes", late)
-    assert cli.main(ARGUMENTS) == Exit.CLUSTER
-    assert "was deleted while it ran; try again" in capsys.readouterr().err
+    assert "was deleted while it ran; try again" in typed(capsys, *ARGUMENTS, code=Exit.CLUSTER).err
 
 
 def test_the_image_is_that_of_the_operators_jobs(live: LiveCluster, capsys: Output) -> None:
@@ -168,8 +167,7 @@ def test_without_an_operator_the_image_is_asked_for(live: LiveCluster, capsys: O
 
 
 def test_a_machine_and_a_node_are_not_looked_at_together(capsys: Output) -> None:
-    assert cli.main(["doctor", "--gpu", "--local"]) == Exit.USAGE
-    assert "use one of them" in capsys.readouterr().err
+    assert "use one of them" in typed(capsys, "doctor", "--gpu", "--local", code=Exit.USAGE).err
 
 
 @pytest.mark.parametrize("node", [None, "gpu-7"])

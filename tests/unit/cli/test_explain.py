@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.unit.cli.parsed import TRAINER, parsed_job
+from tests.unit.cli.typed import typed
 
 from tfgpujob.cli import main as cli
 from tfgpujob.cli.behaviour import batch, sentences, strategy_advice
@@ -59,8 +60,7 @@ def test_its_objects_are_those_that_the_operator_creates(example: Path, capsys: 
     job = next(d for d in yaml.safe_load_all(example.read_text()) if d["kind"] == "TFGPUJob")
     job["metadata"] |= {"namespace": "default", "uid": offline.UNKNOWN_UID, "generation": 1, "resourceVersion": "1"}
     outcome = reconcile(Snapshot(job), moment("2026-01-01T00:00:00Z"), offline.CONFIG)
-    assert cli.main(["explain", str(example), "-o", "json"]) == 0
-    explained = json.loads(capsys.readouterr().out)
+    explained = json.loads(typed(capsys, "explain", str(example), "-o", "json", code=0).out)
     assert explained["objects"] == [create.body for create in outcome.creates]
     assert outcome.status is not None
     (accepted,) = [c for c in outcome.status["conditions"] if c["type"] == Condition.ACCEPTED]
@@ -68,8 +68,7 @@ def test_its_objects_are_those_that_the_operator_creates(example: Path, capsys: 
 
 
 def test_it_is_readable_and_shows_the_tf_config(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["explain", str(ROOT / "examples/digits-multiworker.yaml")]) == 0
-    shown = capsys.readouterr().out
+    shown = typed(capsys, "explain", str(ROOT / "examples/digits-multiworker.yaml"), code=0).out
     assert shown.startswith("digits: MultiWorkerMirrored, 2 × worker\n")
     assert '{"cluster":{"worker":["digits-worker-0.digits.default.svc:2222",' in shown
     assert "start      All 2 required pods are created at once; when not ready within 30m00s" in shown
@@ -224,8 +223,7 @@ def test_every_job_of_a_file_is_explained(tmp_path: Path, capsys: pytest.Capture
     spec = "{strategy: OneDevice, image: x, replicaSpecs: {worker: {}}}"
     jobs = [job.replace("NAME", name).replace("SPEC", spec) for name in ("first", "second")]
     file.write_text("\n---\n".join(jobs))
-    assert cli.main(["explain", str(file)]) == Exit.OK
-    out = capsys.readouterr().out
+    out = typed(capsys, "explain", str(file)).out
     assert out.index("first: OneDevice, 1 × worker") < out.index("second: OneDevice, 1 × worker")
     assert cli.main(["explain", str(file), "-o", "json"]) == Exit.OK
     assert [told["job"] for told in json.loads(capsys.readouterr().out)] == ["first", "second"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.harness.live import LiveCluster
-from tests.unit.cli.typed import Output
+from tests.unit.cli.typed import Output, typed
 from tests.unit.ui.planted import condition, job
 
 from tfgpujob.cli import main as cli
@@ -43,17 +43,13 @@ def asked(live: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[s
 
 
 def test_deleted_jobs_are_listed(asked: list[str | None], capsys: Output) -> None:
-    assert cli.main(["history"]) == Exit.OK
-    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["last-week", "Failed"]
-    assert cli.main(["history", "last-week", "-o", "json"]) == Exit.OK
-    assert '"gone": "2026-03-04T15:20:00Z"' in capsys.readouterr().out
-    assert cli.main(["history", "-A"]) == Exit.OK
-    assert "no deleted job is known in the cluster" in capsys.readouterr().err
+    assert typed(capsys, "history").out.splitlines()[1].split()[:2] == ["last-week", "Failed"]
+    assert '"gone": "2026-03-04T15:20:00Z"' in typed(capsys, "history", "last-week", "-o", "json").out
+    assert "no deleted job is known in the cluster" in typed(capsys, "history", "-A").err
 
 
 def test_a_deleted_job_is_described_in_the_same_words(asked: list[str | None], capsys: Output) -> None:
-    assert cli.main(["describe", "last-week"]) == Exit.OK
-    out = capsys.readouterr().out
+    out = typed(capsys, "describe", "last-week").out
     assert out.startswith("default/last-week: Failed, deleted\n")
     assert "last-week-worker-1: OutOfMemory" in out
     assert "Use a smaller batch." in out
@@ -62,8 +58,7 @@ def test_a_deleted_job_is_described_in_the_same_words(asked: list[str | None], c
 
 
 def test_a_job_that_never_was_is_not_found(asked: list[str | None], capsys: Output) -> None:
-    assert cli.main(["describe", "never"]) == Exit.NOT_FOUND
-    assert "see tfgpu list" in capsys.readouterr().err
+    assert "see tfgpu list" in typed(capsys, "describe", "never", code=Exit.NOT_FOUND).err
 
 
 def test_without_a_page_or_a_token_the_reason_is_said(live: LiveCluster, capsys: Output) -> None:
@@ -82,5 +77,4 @@ def test_without_a_page_or_a_token_the_reason_is_said(live: LiveCluster, capsys:
         patch.setattr(Connection, "authorization", none)
         assert cli.main(["history"]) == Exit.CLUSTER
         assert "this one is a certificate; log in again, or name another login" in capsys.readouterr().err
-    assert cli.main(["history", "--page", "../x"]) == Exit.USAGE
-    assert ApiError.__name__ not in capsys.readouterr().err
+    assert ApiError.__name__ not in typed(capsys, "history", "--page", "../x", code=Exit.USAGE).err

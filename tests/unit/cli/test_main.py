@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from tests import references
+from tests.unit.cli.typed import typed
 
 from tfgpujob.cli import main as cli
 from tfgpujob.cli import verbs
@@ -42,8 +43,7 @@ def test_a_file_beside_the_verbs_is_a_verb(
     )
     monkeypatch.setattr(verbs, "__path__", [*verbs.__path__, str(tmp_path)])
     assert cli.main(["greet-twice"]) == Exit.OK
-    assert cli.main(["--help"]) == Exit.OK
-    shown = capsys.readouterr().out
+    shown = typed(capsys, "--help").out
     assert shown.startswith("hello hello\n")
     assert shown.index("submit") < shown.index("greet-twice  Greet, and greet again.") < shown.index("list ")
     assert "### greet-twice" in references.of_command_line()
@@ -61,8 +61,7 @@ def test_the_tool_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--help"]) == 0
-    shown = capsys.readouterr().out
+    shown = typed(capsys, "--help", code=0).out
     assert all(f"{int(code)}" in shown for code in Exit)
 
 
@@ -86,8 +85,7 @@ def test_the_list_of_verbs_cuts_no_sentence_short(capsys: pytest.CaptureFixture[
 def test_wrong_usage_is_one_line_and_exit_2(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(arguments) == Exit.USAGE
-    (said,) = capsys.readouterr().err.strip().splitlines()
+    (said,) = typed(capsys, *arguments, code=Exit.USAGE).err.strip().splitlines()
     assert said.startswith("tfgpu: ")
     assert line in said
     assert said.endswith("--help")
@@ -104,8 +102,7 @@ def test_one_is_not_several() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_of_that_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", shell]) == 0
-    assert f"_TFGPU_COMPLETE={shell}_complete" in capsys.readouterr().out
+    assert f"_TFGPU_COMPLETE={shell}_complete" in typed(capsys, "completion", shell, code=0).out
 
 
 def test_it_starts_without_the_kubernetes_client_kopf_or_the_models() -> None:
@@ -177,18 +174,15 @@ def test_a_pipe_that_is_closed_before_it_is_written_to_is_no_failure() -> None:
 
 
 def test_an_option_of_the_scripts_own_is_told_to_go_after_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "train.py", "--local", "--epochs", "5"]) == Exit.USAGE
     assert (
         "No such option '--epochs'; the script's own options go after --; tfgpu submit has one of this name; see"
-        in capsys.readouterr().err
+        in typed(capsys, "run", "train.py", "--local", "--epochs", "5", code=Exit.USAGE).err
     )
-    assert cli.main(["run", "train.py", "--local", "--worker", "2"]) == Exit.USAGE
-    assert "after --;" not in capsys.readouterr().err
+    assert "after --;" not in typed(capsys, "run", "train.py", "--local", "--worker", "2", code=Exit.USAGE).err
 
 
 def test_a_file_in_the_place_of_a_verb_is_told_what_runs_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["train.py"]) == Exit.USAGE
-    assert "(did you mean run train.py --local?)" in capsys.readouterr().err
+    assert "(did you mean run train.py --local?)" in typed(capsys, "train.py", code=Exit.USAGE).err
 
 
 def test_interrupt_while_a_verb_is_loaded_ends_without_a_word(tmp_path: Path) -> None:

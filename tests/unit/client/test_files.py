@@ -15,6 +15,7 @@ from tests.harness.live import LiveCluster
 from tests.harness.scenario import job
 from tests.machine import PATIENCE
 from tests.trainer.harness import free_ports, until
+from tests.unit.cli.typed import typed
 from tests.unit.client.started import TRAINER, started
 
 from tfgpujob.cli import main as cli
@@ -156,8 +157,7 @@ def test_what_cannot_be_copied_is_refused_before_the_cluster_is_asked(
 ) -> None:
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["cp", source, target]) == Exit.USAGE
-    assert said in capsys.readouterr().err
+    assert said in typed(capsys, "cp", source, target, code=Exit.USAGE).err
 
 
 def test_a_job_without_a_claim_says_why_and_what_to_do(live: LiveCluster, tmp_path: Path, capsys: Output) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.cli.typed import typed
 
 from tfgpujob.cli import main as cli
 from tfgpujob.exits import CliError, Exit
@@ -64,8 +65,7 @@ def test_the_runs_of_this_machine_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["list", "--local"]) == Exit.OK
-    assert "there is no run in runs/; tfgpu run FILE --local makes one" in capsys.readouterr().err
+    assert "there is no run in runs/; tfgpu run FILE --local makes one" in typed(capsys, "list", "--local").err
     going, done = (
         kept(tmp_path / "runs/going", "Running"),
         kept(tmp_path / "runs/done", "Succeeded", output={"claim": "o"}),

@@ -14,12 +14,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 from tests.harness.lone_apiserver import ADMIN, LoneServer, address_of_this_machine, lone_apiserver
-from tests.unit.cli.typed import Output
+from tests.unit.cli.typed import Output, typed
 from tests.unit.ui.callers import bearer
 from tests.unit.ui.planted import NOW, condition, job
 
-from tfgpujob.cli import main as cli
-from tfgpujob.exits import Exit
 from tfgpujob.history.database import Database
 from tfgpujob.history.records import Last, freeze
 from tfgpujob.ui.in_pod import Pages
@@ -157,14 +155,10 @@ def test_tfgpu_asks_through_the_proxy(
         endpoints = {"metadata": {"name": "tfgpu-tfgpujob-ui"}, "subsets": subsets}
         server.send("POST", "/api/v1/namespaces/tfgpu-system/endpoints", endpoints)
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "ann", ANN)))
-        assert cli.main(["history", "-n", "team-a"]) == Exit.OK
-        assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["gone-team-a", "Failed"]
-        assert cli.main(["describe", "gone-team-a", "-n", "team-a"]) == Exit.OK
-        assert "team-a/gone-team-a: Failed, deleted" in capsys.readouterr().out
-        assert cli.main(["history", "-A"]) == Exit.OK
-        assert "team-b" not in capsys.readouterr().out
+        assert typed(capsys, "history", "-n", "team-a").out.splitlines()[1].split()[:2] == ["gone-team-a", "Failed"]
+        assert "team-a/gone-team-a: Failed, deleted" in typed(capsys, "describe", "gone-team-a", "-n", "team-a").out
+        assert "team-b" not in typed(capsys, "history", "-A").out
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "bob", BOB)))
-        assert cli.main(["history", "-n", "team-a"]) == Exit.OK
-        assert "gone-team-a" not in capsys.readouterr().out
+        assert "gone-team-a" not in typed(capsys, "history", "-n", "team-a").out
         with pytest.raises(urllib.error.HTTPError, match="403"):
             server.send("GET", "/api/v1/namespaces/tfgpu-system/services/other:http/proxy/", token=BOB)

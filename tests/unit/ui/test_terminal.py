@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from tests.harness.live import LiveCluster
+from tests.unit.cli.typed import typed
 from tests.unit.ui.runs import POINTS, local_run, started
 
 from tfgpujob.cli import main as cli
@@ -37,8 +38,7 @@ def test_any_numbers_have_a_picture_of_its_size(points: list[tuple[int, float]])
 def test_the_tool_draws_a_run_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = '{"tfgpu": "progress", "phase": "training", "step": %d, "loss": %g, "metrics": {"auc": 0.9}}\n'
     local_run(tmp_path, worker_0="".join(told % (step, 1 / (1 + step)) for step in range(10)))
-    assert cli.main(["plot", "digits", "--dir", str(tmp_path / "digits")]) == Exit.OK
-    out = capsys.readouterr().out
+    out = typed(capsys, "plot", "digits", "--dir", str(tmp_path / "digits")).out
     titles = [line.split("  ")[0] for line in out.splitlines() if "→" in line]
     assert titles == ["loss", "auc"]
     assert "1 → 0.1" in out
@@ -54,5 +54,4 @@ def test_the_tool_draws_a_job_of_a_cluster(live: LiveCluster, capsys: pytest.Cap
     curves = {"names": ["loss"], "points": [[10, 2.5], [20, 1.5]]}
     where = "/api/v1/namespaces/default/pods/drawn-worker-0:8080/proxy/progress?series=0"
     live.front.behind[where] = {"train": curves, "validation": {"names": [], "points": []}}
-    assert cli.main(["plot", "drawn"]) == Exit.OK
-    assert capsys.readouterr().out.startswith("loss  2.5 → 1.5\n")
+    assert typed(capsys, "plot", "drawn").out.startswith("loss  2.5 → 1.5\n")
