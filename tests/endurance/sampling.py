@@ -150,8 +150,8 @@ class ProcessTree:
         return self._names[identity]
 
 
-def folder(path: Path, *, depth: int | None = None) -> Measures:
-    """Files (folders too) and bytes below `path`, no more than `depth` levels; 0 if it is not there.
+def folder(path: Path) -> Measures:
+    """Files (folders too) and bytes below `path`; 0 if it is not there.
 
     What goes while it is counted doesn't count: a checkpoint is removed at any time.
     """
@@ -165,8 +165,6 @@ def folder(path: Path, *, depth: int | None = None) -> Measures:
                 continue
             files += 1
             size += state.st_size if name in names else 0
-        if depth is not None and len(Path(parent).relative_to(path).parts) + 1 >= depth:
-            folders.clear()
     return {"files": files, "bytes": size}
 
 

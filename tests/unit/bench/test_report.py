@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from tests.bench import report
-from tests.bench.disturbance import Noise
 from tests.bench.figures import BASE, DIRECT, KUBE, OPERATOR, PODS, QUICK, WIDE, Cost, Figures, Throughput
 from tests.bench.rounds import Diary
 
@@ -131,14 +130,3 @@ def test_a_cluster_without_an_audit_log_can_be_ok() -> None:
 def test_an_operator_that_ends_by_itself_is_a_fault_and_no_disturbance() -> None:
     line = said(figures(operators_ended=["operator.log"]))
     assert (line["ok"], line["missed"]) == (False, ["operators_ended"])
-
-
-def test_the_machine_s_noise_stands_beside_the_figures() -> None:
-    found = figures()
-    found.diary.noise = {"throughput": [Noise(1.04, 0.0), Noise(7.5, 12.34)]}
-    line = said(found, kubernetes="v1.36.3")
-    assert (line["load"], line["steal_percent"]) == ({"throughput": [1.0, 7.5]}, {"throughput": [0.0, 12.3]})
-    assert line["kubernetes"] == "v1.36.3"
-    shown = report.table(report.summary(found, SIZE), found.diary)
-    assert "1.0 to 7.5" in shown
-    assert "0 to 12" in shown
