@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -52,21 +51,6 @@ def test_workers_join_beside_the_others_and_are_told_that_they_share_the_parts()
     assert (world.status["attempt"], world.status["resizes"], world.status["restarts"]) == (1, 1, 0)
     assert events(world, "ResizedInPlace") == ["From 2 workers to 4: new ones join the others, which predict on."]
     assert events(world, "Joined")[-1].endswith("4 of 4 workers predict.")
-
-
-def test_workers_leave_and_one_that_takes_its_time_is_not_taken_for_the_one_after_it() -> None:
-    world = predicting(3, run={"backoffLimit": 0})
-    before = uids(world)
-    world.grace = timedelta(seconds=30)
-    scale(world, 1)
-    scale(world, 2)
-    world.exits("train-worker-1", 143)
-    world.advance(minutes=1)
-    assert (world.phase, "train-worker-2" in world.pods, world.attempts()) == ("Running", False, {"1"})
-    world.ready("train-worker-1")
-    world.advance(minutes=1)
-    assert uids(world)["train-worker-1"] != before["train-worker-1"]
-    assert (world.condition("Running"), world.status.get("lastFailure")) == ("True/AllReady", None)
 
 
 def test_the_first_worker_that_finds_all_done_ends_the_job() -> None:
@@ -137,30 +121,6 @@ def test_whoever_is_there_speaks_for_all() -> None:
     target = progress_target(world.snapshot())
     assert target is not None
     assert target.name == "train-worker-1"
-
-
-def with_room(nodes: int, least: int = 1) -> Room:
-    run = {"elasticPolicy": {"shrinkAfterSeconds": 30}}
-    return Room(job(4, run=run, worker={"minReplicas": least}), nodes)
-
-
-def test_it_begins_with_the_workers_that_have_a_node_and_takes_in_the_others() -> None:
-    world = with_room(2)
-    world.passes(seconds=29)
-    assert (world.phase, len(world.pods)) == ("Starting", 4)
-    before = uids(world)
-    world.passes(seconds=10)
-    assert (world.phase, world.attempts(), uids(world)) == ("Running", {"1"}, before)
-    assert world.message("Running").startswith("2 of 4 workers predict; train-worker-2: Unschedulable: ")
-    world.nodes = 4
-    world.passes(seconds=75)
-    assert (world.condition("Running"), world.status["ready"], uids(world)) == ("True/AllReady", "4/4", before)
-
-
-def test_fewer_than_the_fewest_wait() -> None:
-    world = with_room(2, least=3)
-    world.passes(minutes=5)
-    assert (world.phase, "absent" in world.status["plan"]) == ("Starting", False)
 
 
 def test_a_job_of_which_nobody_is_there_for_the_moment_has_not_succeeded() -> None:
