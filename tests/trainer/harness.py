@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.machine import PATIENCE, Deadline
 from tests.trainer.forking import ForkServer, Supervisor
@@ -84,6 +84,11 @@ class Task:
             assert not deadline.passed, f"still running after {deadline.seconds:.0f} s:\n{self.log}"
             time.sleep(0.05)
         return code
+
+    def ends(self, code: int) -> Self:
+        """The task, once it has ended with this code."""
+        assert self.wait() == code, self.log
+        return self
 
     def wait_for(self, text: str, seconds: float = DEADLINE_SECONDS) -> None:
         """Wait until the log holds `text`."""

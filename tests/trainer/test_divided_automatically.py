@@ -105,8 +105,7 @@ def test_a_script_is_divided_without_a_line_of_code(launch, float64, workers, gp
 def test_what_cannot_be_is_refused(launch, fields, script, says):
     (launch.directory / "script.py").write_text(script)
     (task,) = start(launch, 1, 2, **fields)
-    assert task.wait() == 2, task.log
-    assert says in task.log
+    assert says in task.ends(2).log
 
 
 def allocated(variables: list[Any]) -> int:

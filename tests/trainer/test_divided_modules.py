@@ -50,8 +50,7 @@ def test_a_module_is_divided_into_what_it_is_on_one_device(launch_here, workers,
     tasks = start(launch_here, workers, gpus, **fields)
     assert [task.wait() for task in tasks] == [0] * workers, tasks[0].log
     same(launch_here.directory)
-    alone = launch_here.start(trainer_config(launch_here.directory / "alone"))
-    assert alone.wait() == 0, alone.log
+    alone = launch_here.start(trainer_config(launch_here.directory / "alone")).ends(0)
     for task in tasks:
         assert task.ended["summary"]["steps"] == 21
         for split, values in alone.ended["summary"]["splits"].items():

@@ -48,8 +48,7 @@ def start(launch: Launcher, mesh: list[int], script: Path = SCRIPT, **env: str) 
 @pytest.mark.deep
 def test_a_divided_model_is_what_it_is_on_one_device(launch_here, plain):
     """Also its file: saved on the mesh, it is loaded without one."""
-    task = start(launch_here, [1, 2])
-    assert task.wait() == 0, task.log
+    task = start(launch_here, [1, 2]).ends(0)
     same(task, launch_here.directory, plain)
     assert "compared with one device: the losses of 3 steps agree to " in task.log
     assert "mesh batch 1 × model 2: each device holds" in task.log
@@ -61,20 +60,17 @@ def test_a_divided_model_is_what_it_is_on_one_device(launch_here, plain):
 @pytest.mark.deep
 @pytest.mark.parametrize(("ends", "code"), [("kill", 137), ("stop", 143)])
 def test_it_continues_on_another_mesh(launch_here, plain, ends, code):
-    first = start(launch_here, [2, 2], ENDS=ends)
-    assert first.wait() == code, first.log
+    first = start(launch_here, [2, 2], ENDS=ends).ends(code)
     assert "epoch 2/6" in first.log
     assert "epoch 3/6" not in first.log
-    second = start(launch_here, [1, 2])
-    assert second.wait() == 0, second.log
+    second = start(launch_here, [1, 2]).ends(0)
     assert f"continues after epoch 2 of 6{' and 1 batch' * (ends == 'stop')}\n" in second.log
     same(second, launch_here.directory, plain)
 
 
 @pytest.mark.deep
 def test_a_training_that_a_callback_has_stopped_is_not_continued(launch_here, plain):
-    first = start(launch_here, [1, 2], ENDS="late")
-    assert first.wait() == 137, first.log
+    first = start(launch_here, [1, 2], ENDS="late").ends(137)
     assert "epoch 4/6" in first.log
     second = start(launch_here, [1, 2])
     assert second.wait() == 0, second.log
@@ -114,8 +110,7 @@ assert np.allclose(again.predict_on_batch(x[:3]), again(x[:3]), atol=1e-6)
 @pytest.mark.deep
 def test_callbacks_and_files_are_keras_own(launch_here, tmp_path):
     (tmp_path / "called_back.py").write_text(CALLED_BACK)
-    task = start(launch_here, [1, 2], script=tmp_path / "called_back.py")
-    assert task.wait() == 0, task.log
+    task = start(launch_here, [1, 2], script=tmp_path / "called_back.py").ends(0)
     assert "BackupAndRestore is left out" in task.log
     assert (launch_here.directory / "log.csv").read_text().startswith("epoch,")
     assert list((launch_here.directory / "board").rglob("*tfevents*"))
@@ -125,8 +120,7 @@ def test_callbacks_and_files_are_keras_own(launch_here, tmp_path):
 def test_the_example_is_what_it_is_on_one_device(launch_here, tmp_path, monkeypatch, float64):
     """To 1e-8: its gradients of zero are noise, which Adam makes large."""
     (tmp_path / "keras.json").write_text(json.dumps({"floatx": "float64"}))
-    task = start(launch_here, [2, 2], script=EXAMPLE, KERAS_HOME=str(tmp_path))
-    assert task.wait() == 0, task.log
+    start(launch_here, [2, 2], script=EXAMPLE, KERAS_HOME=str(tmp_path)).ends(0)
     found = keras.saving.load_model(launch_here.directory / "language_model.keras").get_weights()
     (tmp_path / "plain").mkdir()
     monkeypatch.chdir(tmp_path / "plain")
@@ -170,8 +164,7 @@ assert model.layers[0].kernel.value.layout.mesh.size == 2
 @pytest.mark.deep
 def test_a_loop_over_batches_is_divided(launch_here, tmp_path):
     (tmp_path / "looped.py").write_text(LOOPED)
-    task = start(launch_here, [2, 1], script=tmp_path / "looped.py")
-    assert task.wait() == 0, task.log
+    start(launch_here, [2, 1], script=tmp_path / "looped.py").ends(0)
 
 
 @pytest.mark.deep
@@ -179,8 +172,7 @@ def test_a_loop_over_batches_is_divided(launch_here, tmp_path):
 def test_a_loop_of_its_own_is_refused(launch_here, tmp_path, decorator):
     loop = "def step(rows):\n    return tf.reduce_mean((rows[:, :1] - model(rows)) ** 2)\nstep(tf.constant(x))\n"
     (tmp_path / "looped.py").write_text(LOOPED + decorator + loop)
-    task = start(launch_here, [2, 1], script=tmp_path / "looped.py")
-    assert task.wait() == 2, task.log
+    task = start(launch_here, [2, 1], script=tmp_path / "looped.py").ends(2)
     assert "train with fit()" in task.log or "compute in fit(), predict() or train_on_batch()" in task.log
 
 
@@ -190,8 +182,7 @@ def test_a_distribution_that_the_text_does_not_name_is_refused(launch_here, tmp_
         "for rows", "model.fit(x)\nfor rows"
     )
     (tmp_path / "hidden.py").write_text(hidden)
-    task = start(launch_here, [2, 1], script=tmp_path / "hidden.py")
-    assert task.wait() == 2, task.log
+    task = start(launch_here, [2, 1], script=tmp_path / "hidden.py").ends(2)
     assert "write keras.distribution.DataParallel in the script" in task.log
 
 

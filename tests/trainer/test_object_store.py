@@ -114,8 +114,7 @@ def test_a_process_killed_between_the_upload_and_commit_leaves_the_checkpoint_be
     finally:
         s3_server._server.app.before = lambda _: None
     assert ObjectStore(url).checkpoints() == ["step-0000000007"]
-    resumed = launch_here.start(config("second"))
-    assert resumed.wait() == 0, resumed.log
+    resumed = launch_here.start(config("second")).ends(0)
     assert f"step-0000000007 fetched from {url}" in resumed.log
     assert "resuming after step 7" in resumed.log
     found = keras.saving.load_model(tmp_path / "second" / "model.keras").get_weights()

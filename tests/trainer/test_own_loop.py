@@ -73,8 +73,7 @@ def test_stopped_and_killed_on_one_worker_and_on_two_it_ends_with_the_same_weigh
     stopped_after, _ = saved(tmp_path / "one")
     assert 100 <= stopped_after < STEPS, alone.log
     (again,) = start(1, "one")
-    assert again.wait() == 0, again.log
-    assert f"resuming after step {stopped_after}" in again.log
+    assert f"resuming after step {stopped_after}" in again.ends(0).log
     assert again.progress()[-1]["step"] == STEPS
 
     pair = start(2, "two")

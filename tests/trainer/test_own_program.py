@@ -123,8 +123,7 @@ def program_of(task: Task) -> int:
 )
 def test_alone_its_end_is_the_pods(launch_here, script, code, said):
     task = launch_here.start_own([sys.executable, "-c", script])
-    assert task.wait() == code, task.log
-    assert f"tfgpu-train: {said}" in task.log
+    assert f"tfgpu-train: {said}" in task.ends(code).log
     assert task.ended["code"] == code
 
 
@@ -148,8 +147,7 @@ def test_the_pods_sigterm_is_the_programs(launch_here, tmp_path):
 )
 def test_without_a_program_it_says_so(launch_here, command, said):
     task = launch_here.start_own(command)
-    assert task.wait() == 2, task.log
-    assert said in task.log
+    assert said in task.ends(2).log
 
 
 def test_a_loop_with_the_library_knows_sigterm_once_and_explains_its_exception(launch_here, tmp_path):
@@ -165,8 +163,7 @@ def test_a_loop_with_the_library_knows_sigterm_once_and_explains_its_exception(l
         "raise ValueError('no such row')\n"
     )
     task = launch_here.start_own([sys.executable, str(script)])
-    assert task.wait() == 1, task.log
-    assert "told True" in task.log
+    assert "told True" in task.ends(1).log
     assert "ValueError: no such row, at script.py:7" in task.ended["message"]
 
 

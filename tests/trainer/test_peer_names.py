@@ -47,8 +47,7 @@ def test_a_pod_says_for_whom_it_waits_and_may_be_stopped(launch_here):
 
 def test_it_gives_up_when_the_start_is_too_late_and_that_is_no_failure_of_its_own(launch_here):
     env = {**MISSING, "TFGPU_START_DEADLINE_SECONDS": "1"}
-    task = launch_here.start(trainer_config(launch_here.directory / "late"), env=env)
-    assert task.wait() == 164, task.log
+    task = launch_here.start(trainer_config(launch_here.directory / "late"), env=env).ends(164)
     assert task.ended["cause"] == "PeersMissing"
     assert "job-worker-1.nobody.invalid" in task.ended["message"]
     assert "startDeadlineSeconds" in task.ended["message"]
@@ -59,8 +58,7 @@ def test_so_does_the_pod_of_a_script_that_builds_its_strategy_itself(launch_here
     env = {**MISSING, "TFGPU_START_DEADLINE_SECONDS": "1", "TFGPU_CODE_DIR": str(launch_here.directory)}
     task = launch_here.start(
         {"entrypoint": "own.py", "output": {"directory": str(launch_here.directory / "own")}}, env=env
-    )
-    assert task.wait() == 164, task.log
+    ).ends(164)
     assert "runs as it is" in task.log
     assert "waiting for the names of 1 peer: job-worker-1.nobody.invalid" in task.log
     assert "the strategy is made" not in task.log

@@ -32,8 +32,7 @@ ROWS = 203
 def trained(launch: Launcher) -> Path:
     """The output directory of a small training run."""
     output = launch.directory / "trained"
-    task = launch.start(trainer_config(output, epochs=1, export={"savedModel": True}))
-    assert task.wait() == 0, task.log
+    launch.start(trainer_config(output, epochs=1, export={"savedModel": True})).ends(0)
     return output
 
 
@@ -149,8 +148,7 @@ def test_workers_that_come_and_go_take_over_what_others_have_left(undisturbed, t
     settings = config(output, trained)
     shared = {"TFGPU_SHARED_PARTS": "1", "TEST_PREDICTING": "1"}
     leaves = start_worker(launch, settings, 0, 3, **shared, TEST_AT="6", TEST_DO="stop")
-    assert leaves.wait() == 143, leaves.log
-    assert "stopped by SIGTERM, 2 parts are written" in leaves.ended["message"], "it ends after its part"
+    assert "stopped by SIGTERM, 2 parts are written" in leaves.ends(143).ended["message"], "it ends after its part"
     assert sorted(parts(output)) == sorted([part.name for part in split(ROWS, 16)][0:6:3])
 
     hangs = start_worker(launch, settings, 1, 3, **shared, TEST_AT="3", TEST_DO="wait", TEST_AFTER=str(goes_on))
@@ -160,14 +158,12 @@ def test_workers_that_come_and_go_take_over_what_others_have_left(undisturbed, t
     until((output / "predictions" / split(ROWS, 16)[1].taken(1)).exists)
     assert not (output / "predictions" / "COMMIT").exists()
     comes = start_worker(launch, settings, 3, 4, TFGPU_SHARED_PARTS="1")
-    assert comes.wait() == 0, comes.log
-    assert comes.ended["summary"]["complete"] is True
+    assert comes.ends(0).ended["summary"]["complete"] is True
     assert 0 < comes.ended["summary"]["partsWrittenBefore"] < comes.ended["summary"]["parts"] == 13
     assert parts(output) == parts(launch.directory / "undisturbed")
 
     goes_on.touch()
-    assert hangs.wait() == 0, hangs.log
-    assert hangs.ended["summary"]["complete"] is True
+    assert hangs.ends(0).ended["summary"]["complete"] is True
     assert parts(output) == parts(launch.directory / "undisturbed"), "the same files, each there once"
     commits = (launch.directory / run / "predictions" / "COMMIT" for run in ("undisturbed", "shared-parts"))
     assert len({commit.read_bytes() for commit in commits}) == 1
@@ -179,8 +175,7 @@ def test_two_processes_on_a_gpu_share_the_rows(undisturbed, trained, launch):
     task = start_worker(
         launch, config(output, trained), 0, 1, TFGPU_GPUS="1", TFGPU_PROCESSES_PER_GPU="2", TFGPU_PROGRESS_PORT="0"
     )
-    assert task.wait() == 0, task.log
-    assert "2 processes share each GPU: each holds a copy of the model" in task.log
+    assert "2 processes share each GPU: each holds a copy of the model" in task.ends(0).log
     assert "NCCL" not in task.log
     assert "7 of them for this worker (1 of 2)" in task.log
     assert "worker-1| tfgpu-train: 203 rows in 13 parts, 6 of them for this worker (2 of 2)" in task.log
@@ -241,8 +236,7 @@ def test_one_model_over_two_devices_predicts_the_same(undisturbed, trained, laun
         assert re.search(r"dense\S* is computed on /cpu:1", task.log), task.log
         assert np.abs(rows(launch.directory / name)["prediction"] - expected).max() < 1e-12
     elsewhere = launch.start(config(launch.directory / "no", trained, placement={"dense*": 2}), env={"TFGPU_GPUS": "2"})
-    assert elsewhere.wait() == 2, elsewhere.log
-    assert "trainer.placement.dense* is 2 and this worker has 2 devices" in elsewhere.ended["message"]
+    assert "trainer.placement.dense* is 2 and this worker has 2 devices" in elsewhere.ends(2).ended["message"]
 
 
 @pytest.mark.parametrize("source", ["model", "initialWeights"])

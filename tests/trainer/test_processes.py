@@ -148,17 +148,14 @@ def test_two_processes_on_a_gpu_train_as_two_pods_do_and_have_one_end(launch, un
     config = trainer_config(launch.directory / "shared", params={"dropout": 0.3})
     # Both processes have the hook; the exception comes in whichever is first, and the other one's end is an echo.
     failed = start_shared(launch, config, TEST_AT="10", TEST_DO="raise")
-    assert failed.wait() == 1, failed.log
-    assert failed.ended["message"].startswith(("worker-0: ", "worker-1: "))
+    assert failed.ends(1).ended["message"].startswith(("worker-0: ", "worker-1: "))
     assert "ZeroDivisionError" in json.dumps(failed.ended)
 
     stopped = start_shared(launch, config, TEST_AT="17", TEST_DO="term")
-    assert stopped.wait() == 143, stopped.log
-    assert stopped.ended["cause"] == "Stopped"
+    assert stopped.ends(143).ended["cause"] == "Stopped"
 
     resumed = start_shared(launch, config)
-    assert resumed.wait() == 0, resumed.log
-    assert re.search(r"2 processes share each GPU: .* since NCCL refuses two ranks", resumed.log)
+    assert re.search(r"2 processes share each GPU: .* since NCCL refuses two ranks", resumed.ends(0).log)
     assert "global batch 32 = 16 × 2 workers × 1 micro-batch" in resumed.log
     assert re.search(r"^worker-1\| tfgpu-train: resuming after step", resumed.log, re.MULTILINE)
     assert resumed.ended["summary"]["weightsSha256"] == undisturbed["weightsSha256"]
@@ -168,8 +165,7 @@ def test_a_run_resized_from_two_workers_to_one_is_the_same_run(launch):
     config = trainer_config(launch.directory / "resized")
     stopped = launch.start_workers(config, env={0: {"TEST_AT": "17", "TEST_DO": "term"}})
     assert [t.wait() for t in stopped] == [143, 143], stopped[0].log
-    alone = launch.start(config)
-    assert alone.wait() == 0, alone.log
+    alone = launch.start(config).ends(0)
     assert "resuming after step" in alone.log
     assert_close(weights(launch.directory / "resized"), plain_keras_weights(epochs=5))
 
@@ -215,8 +211,7 @@ def test_a_stalled_leader_is_told_from_one_that_waits_for_it(launch):
 @pytest.mark.deep
 def test_a_step_that_never_ends_is_ended_with_its_stacks(launch):
     config = trainer_config(launch.directory / "hung", watchdog={"stepSeconds": scaled(2)})
-    task = launch.start(config, env={"TEST_AT": "9", "TEST_DO": "stall"})
-    assert task.wait() == 161, task.log
+    task = launch.start(config, env={"TEST_AT": "9", "TEST_DO": "stall"}).ends(161)
     ended = task.ended
     assert ended["cause"] == "ProgressDeadline"
     assert "while training after step 8" in ended["message"]
@@ -226,8 +221,7 @@ def test_a_step_that_never_ends_is_ended_with_its_stacks(launch):
 def test_a_peer_that_never_comes_is_a_start_up_deadline(launch):
     config = trainer_config(launch.directory / "late", watchdog={"startupSeconds": 6})
     (task,) = launch.start_workers(config, started=[1])
-    assert task.wait() == 161, task.log
-    assert task.ended["cause"] == "StartupDeadline"
+    assert task.ends(161).ended["cause"] == "StartupDeadline"
     assert "trainer.watchdog.startupSeconds" in task.ended["fix"]
 
 
@@ -265,8 +259,7 @@ def test_workers_whose_data_differs_do_not_start(launch):
 
 
 def test_an_exception_of_the_user_is_permanent_and_keeps_its_lines(launch):
-    task = launch.start(trainer_config(launch.directory / "raises"), env={"TEST_AT": "3", "TEST_DO": "raise"})
-    assert task.wait() == 1
+    task = launch.start(trainer_config(launch.directory / "raises"), env={"TEST_AT": "3", "TEST_DO": "raise"}).ends(1)
     assert "ZeroDivisionError" in json.dumps(task.ended)
 
 
@@ -301,8 +294,7 @@ def test_an_older_attempt_is_fenced(launch):
     (output / "checkpoints").mkdir(parents=True)
     owner = {"jobUid": "u1", "attempt": 2, "replicaRestart": 0}
     (output / "checkpoints" / "OWNER.json").write_text(json.dumps(owner))
-    task = launch.start(trainer_config(output), env={"TFGPU_JOB_UID": "u1", "TFGPU_ATTEMPT": "1"})
-    assert task.wait() == 71, task.log
+    task = launch.start(trainer_config(output), env={"TFGPU_JOB_UID": "u1", "TFGPU_ATTEMPT": "1"}).ends(71)
     assert "now belongs to attempt 2" in task.ended["message"]
     assert json.loads((output / "checkpoints" / "OWNER.json").read_text()) == owner
 
@@ -313,21 +305,18 @@ def test_a_port_that_another_process_has_is_said(launch):
         taken.listen()
         addresses = [f"127.0.0.1:{taken.getsockname()[1]}", *(f"127.0.0.1:{port}" for port in free_ports(1))]
         tf_config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
-        task = launch.start(trainer_config(launch.directory / "port"), env={"TF_CONFIG": json.dumps(tf_config)})
-        assert task.wait() == 2, task.log
+        task = launch.start(trainer_config(launch.directory / "port"), env={"TF_CONFIG": json.dumps(tf_config)}).ends(2)
     assert task.ended["message"].startswith("TensorFlow cannot listen on the port that TF_CONFIG gives to worker-0")
 
 
 def test_a_loss_that_is_no_number_is_a_line_and_no_traceback(launch):
-    task = launch.start(trainer_config(launch.directory / "nan", params={"lr": 1e308}))
-    assert task.wait() == 1, task.log
+    task = launch.start(trainer_config(launch.directory / "nan", params={"lr": 1e308})).ends(1)
     assert "is NaN or infinite on worker 0" in task.ended["message"]
     assert "Traceback" not in task.log
 
 
 def test_a_misspelt_param_ends_with_2_and_the_right_name(launch):
-    task = launch.start(trainer_config(launch.directory / "param", params={"droput": 0.1}))
-    assert task.wait() == 2
+    task = launch.start(trainer_config(launch.directory / "param", params={"droput": 0.1})).ends(2)
     assert task.ended["message"] == "model() has no 'droput'"
     assert task.ended["fix"] == "did you mean 'dropout'?"
 
@@ -342,9 +331,7 @@ def digits(launch: Launcher) -> Task:
         "epochs": 20,
         "output": {"directory": str(launch.directory / "digits")},
     }
-    task = launch.start(config, env={"TFGPU_STRATEGY": "Mirrored", "TFGPU_GPUS": "2"})
-    assert task.wait() == 0, task.log
-    return task
+    return launch.start(config, env={"TFGPU_STRATEGY": "Mirrored", "TFGPU_GPUS": "2"}).ends(0)
 
 
 def test_digits_reach_their_accuracy_under_mirrored(digits):
@@ -355,8 +342,7 @@ def test_digits_reach_their_accuracy_under_mirrored(digits):
 
 def test_a_finished_run_has_nothing_to_do_and_says_so_without_tensorflow(digits, launch):
     config = json.loads((digits.log_path.with_suffix(".json")).read_text())
-    again = launch.start(config, env=TELL_IMPORTS)
-    assert again.wait() == 0
+    again = launch.start(config, env=TELL_IMPORTS).ends(0)
     assert imported("tfgpujob_trainer.contract.config", again.log)
     assert not imported("tensorflow", again.log)
     assert "already holds this run, finished" in again.log
@@ -366,8 +352,7 @@ def test_a_finished_run_has_nothing_to_do_and_says_so_without_tensorflow(digits,
 def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_run(digits, launch):
     config = json.loads((digits.log_path.with_suffix(".json")).read_text())
     tf_config = {"cluster": {"evaluator": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}}
-    task = launch.start(config, env={"TF_CONFIG": json.dumps(tf_config), "TFGPU_REPLICA_TYPE": "evaluator"})
-    assert task.wait() == 0, task.log
+    task = launch.start(config, env={"TF_CONFIG": json.dumps(tf_config), "TFGPU_REPLICA_TYPE": "evaluator"}).ends(0)
     (line,) = [json.loads(x) for x in task.log.splitlines() if x.startswith('{"tfgpu": "evaluation"')]
     assert line["step"] == 240
     assert line["accuracy"] == pytest.approx(digits.ended["summary"]["splits"]["test"]["accuracy"], abs=1e-6)

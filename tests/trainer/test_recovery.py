@@ -139,8 +139,7 @@ def test_an_exception_of_the_user_is_never_tried_again(launch):
 def test_a_crash_at_each_start_is_the_pods(launch):
     """What a batch, a bug or a driver does to every start is no news after the second time."""
     config = trainer_config(launch.directory / "crashes")
-    task = launch.start(config, env=in_place(TEST_DO="die", TEST_AT="1"))
-    assert task.wait() == 137, task.log
+    task = launch.start(config, env=in_place(TEST_DO="die", TEST_AT="1")).ends(137)
     assert task.log.count("started again in place, for") == 1
     assert "not started again in place: a second failure without a step in between" in task.log
 

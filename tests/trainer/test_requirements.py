@@ -257,12 +257,10 @@ def test_the_program_sees_them(code: Path) -> None:
     }
     kept = code.parent / "kept"
     with launcher(code.parent) as tasks:
-        task = tasks.start(job, env={"TFGPU_CODE_DIR": str(code), "TFGPU_REQUIREMENTS_DIR": str(kept)})
-        assert task.wait() == 0, task.log
+        task = tasks.start(job, env={"TFGPU_CODE_DIR": str(code), "TFGPU_REQUIREMENTS_DIR": str(kept)}).ends(0)
         assert "requirements: installs tinyone 1.0" in task.log
         assert re.search(rf"tinyone 1\.0 in {kept}/\w{{20}}/tinyone/__init__\.py", task.log)
-        wrong = tasks.start({**job, "requirements": [*OFFLINE, "numpy<2"]}, env={"TFGPU_CODE_DIR": str(code)})
-        assert wrong.wait() == 2, wrong.log
+        wrong = tasks.start({**job, "requirements": [*OFFLINE, "numpy<2"]}, env={"TFGPU_CODE_DIR": str(code)}).ends(2)
         assert json.loads(wrong.termination_path.read_text())["cause"] == "BadConfig"
 
 

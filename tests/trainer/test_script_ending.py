@@ -59,8 +59,7 @@ def test_a_script_ends_as_in_python(launch_here, tmp_path):
     written = []
     for number in range(2):
         config = {"entrypoint": "leaves.py", "output": {"directory": str(tmp_path / f"run-{number}")}}
-        task = launch_here.start(config, env={"TFGPU_CODE_DIR": str(tmp_path), "TMPDIR": str(temporary)})
-        assert task.wait() == 0, task.log
+        task = launch_here.start(config, env={"TFGPU_CODE_DIR": str(tmp_path), "TMPDIR": str(temporary)}).ends(0)
         assert list(temporary.iterdir()) == []
         assert "model of = 3\nregistered first, called last" in task.log
         written.append((tmp_path / "results.json").read_text())

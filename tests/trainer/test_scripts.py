@@ -120,8 +120,7 @@ def test_two_workers_give_what_plain_keras_gives(undisturbed, plain):
 
 
 def test_one_worker_gives_what_plain_keras_gives(launch, plain):
-    task = launch.start(settings(launch.directory / "alone"))
-    assert task.wait() == 0, task.log
+    task = launch.start(settings(launch.directory / "alone")).ends(0)
     same(task, weights(launch.directory), plain)
 
 
@@ -131,8 +130,7 @@ def test_processes_of_a_script_end_by_sigterm_and_with_it(launch):
     (code / "train.py").write_text(CHILDREN)
     config = {"entrypoint": "train.py", "output": {"directory": str(launch.directory / "of-children")}}
     for code_of_end in (137, 0):
-        task = launch.start(config, env={"TFGPU_CODE_DIR": str(code), "PYTHONPATH": str(code)})
-        assert task.wait() == code_of_end, task.log
+        launch.start(config, env={"TFGPU_CODE_DIR": str(code), "PYTHONPATH": str(code)}).ends(code_of_end)
 
 
 @pytest.mark.deep
@@ -150,8 +148,7 @@ def test_stopped_killed_and_resumed_it_ends_with_the_same_bits(launch, undisturb
     assert [found(task.log) for task in resumed] == [found(task.log) for task in tasks]
     assert all((a == b).all() for a, b in zip(weights(launch.directory), own, strict=True))
     assert resumed[0].ended["summary"]["weightsSha256"] == tasks[0].ended["summary"]["weightsSha256"]
-    again = launch.start(config)
-    assert again.wait() == 0
+    again = launch.start(config).ends(0)
     assert "already holds this run, finished" in again.log
 
 
@@ -161,8 +158,7 @@ def test_an_evaluator_evaluates_the_checkpoints_of_the_first_fit(launch, undistu
     task = launch.start(
         settings(launch.directory / "undisturbed"),
         env={"TF_CONFIG": json.dumps(tf_config), "TFGPU_REPLICA_TYPE": "evaluator"},
-    )
-    assert task.wait() == 0, task.log
+    ).ends(0)
     (line,) = [json.loads(x) for x in task.log.splitlines() if x.startswith('{"tfgpu": "evaluation"')]
     first = found(done.log)["first"]
     assert line["step"] == 6 * len(first["loss"])
@@ -194,8 +190,7 @@ def test_a_generator_goes_on_where_a_fit_that_stopped_early_left_it(launch):
     config = settings(launch.directory / "stops-early", entrypoint="stops_early.py")
     for attempt, code, counts in (("1", 137, [6]), ("2", 0, [6, 9])):
         env = {"TFGPU_CODE_DIR": str(launch.directory), "TFGPU_ATTEMPT": attempt}
-        task = launch.start(config, env=env)
-        assert task.wait() == code, task.log
+        task = launch.start(config, env=env).ends(code)
         assert re.findall(r"made count\((\d+)\)", task.log) == [str(count) for count in counts], task.log
 
 
@@ -232,8 +227,7 @@ def test_what_is_not_taken_over_is_refused_with_the_line(call, message, fix, lau
     task = launch.start(
         {"entrypoint": "a.py", "output": {"directory": str(launch.directory / "refused")}},
         env={"TFGPU_CODE_DIR": str(launch.directory)},
-    )
-    assert task.wait() == (1 if "Error" in message else 2), task.log
+    ).ends(1 if "Error" in message else 2)
     assert message in task.ended["message"]
     assert task.ended["fix"].startswith(fix)
     assert "cleaned up" in task.log
@@ -260,13 +254,11 @@ def test_a_script_finds_its_arguments(launch):
     env = {"TFGPU_CODE_DIR": str(launch.directory)}
     given = {"entrypoint": "line.py", "output": {"directory": str(launch.directory / "line")}}
 
-    missing = launch.start(given, env=env)
-    assert missing.wait() == 2
+    missing = launch.start(given, env=env).ends(2)
     assert "the arguments of line.py: the following arguments are required: --epochs" in missing.ended["message"]
     assert missing.ended["fix"].startswith("give them in trainer.args")
 
-    asked = launch.start({**given, "args": ["--help"]}, env=env)
-    assert asked.wait() == 2
+    asked = launch.start({**given, "args": ["--help"]}, env=env).ends(2)
     assert "usage: line.py [-h] --epochs EPOCHS" in asked.log
     assert "line.py has run, and called no fit()" in asked.ended["message"]
 
