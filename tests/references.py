@@ -9,7 +9,8 @@ from typing import Final
 import click
 
 from tfgpujob import names
-from tfgpujob.api.structural import Schema, is_open
+from tfgpujob.api.base import PRESERVE
+from tfgpujob.api.structural import Schema
 from tfgpujob.cli import verbs
 from tfgpujob.cli.main import tfgpu
 from tfgpujob.exits import Exit
@@ -44,7 +45,7 @@ def _section(path: str, schema: Schema) -> Iterator[str]:
     if "description" in schema:
         yield _text(schema["description"])
         yield ""
-    if is_open(schema):
+    if schema.get(PRESERVE):
         yield "Only fields that TFGPUJob looks at are listed; all others of Kubernetes' own type may be used."
         yield ""
     yield "| field | type | default | meaning |"

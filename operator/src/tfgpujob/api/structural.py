@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tfgpujob.api.base import MAX_INT32, MAX_INT64, PRESERVE
+from tfgpujob.api.base import MAX_INT32, MAX_INT64
 
 Schema = dict[str, Any]
 _KEPT = ("format", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems", "maxProperties", "minimum")
@@ -64,8 +64,3 @@ def _integer(source: Mapping[str, Any]) -> Schema:
     if most == MAX_INT64:
         return {"format": "int64"}
     return {"format": "int32" if most <= MAX_INT32 else "int64", "maximum": most}
-
-
-def is_open(schema: Schema) -> bool:
-    """True if unknown fields are kept."""
-    return bool(schema.get(PRESERVE))

@@ -214,14 +214,6 @@ def test_a_gang_that_gives_up_meanwhile_starts_again_and_spends_nothing(code: in
     assert world.phase == "Failed", "of the next attempt it is a failure like any other"
 
 
-def test_one_that_is_told_to_join_and_raises_fails_the_job() -> None:
-    world = elastic_gang()
-    deleted(world, "train-worker-1")
-    world.exits("train-worker-1", 1)
-    world.advance(minutes=1)
-    assert world.phase == "Failed"
-
-
 def test_one_that_is_told_to_join_and_fails_restarts_the_gang() -> None:
     world = elastic_gang(run={"backoffLimit": 3})
     deleted(world, "train-worker-1")

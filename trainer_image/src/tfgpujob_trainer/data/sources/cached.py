@@ -24,7 +24,6 @@ from tfgpujob_trainer.data.sources.base import Indexed, Rows, leaves
 from tfgpujob_trainer.data.sources.stream import Stream
 
 MEMORY = "memory"
-DISK = "disk"
 _NAME = "tfgpu-cache-"
 
 Beat = Callable[[], None]
