@@ -21,6 +21,13 @@ from tfgpujob.names import Role
 Object = Mapping[str, Any]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+REPLICAS: Mapping[str, dict[str, Any]] = {
+    "OneDevice": {"worker": {}},
+    "Mirrored": {"worker": {"gpus": 2}},
+    "MultiWorkerMirrored": {"worker": {"replicas": 2}},
+    "ParameterServer": {"worker": {"replicas": 2}, "ps": {}},
+}
+"""The replicaSpecs of a small job under each strategy."""
 CONFIG = Config(operator_image="example.com/operator:1", trainer_image="example.com/trainer:1", operator_version="1")
 
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.contract.sides import environment, job, pod_of
+from tests.contract.sides import REPLICAS, environment, job, pod_of
 
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob_contract.strategies import STRATEGIES, Strategy, Traits
 
 TRAINER = {"entrypoint": "digits", "globalBatchSize": 8, "epochs": 1}
-REPLICAS: dict[str, dict[str, Any]] = {
-    "OneDevice": {"worker": {}},
-    "Mirrored": {"worker": {"gpus": 2}},
-    "MultiWorkerMirrored": {"worker": {"replicas": 2}},
-    "ParameterServer": {"worker": {"replicas": 2}, "ps": {}},
-}
 
 
 def of(strategy: str, **roles: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from tests.contract.sides import (
     CONFIG,
+    REPLICAS,
     config_file,
     environment,
     job,
@@ -195,12 +196,6 @@ ASKING: dict[str, dict[str, Any]] = {
     "data without an end": {"data": {"stepsPerEpoch": 5}},
 }
 """The techniques of SUPPORT that a job may ask for."""
-REPLICAS: dict[str, dict[str, Any]] = {
-    "OneDevice": {"worker": {}},
-    "Mirrored": {"worker": {"gpus": 2}},
-    "MultiWorkerMirrored": {"worker": {"replicas": 2}},
-    "ParameterServer": {"worker": {"replicas": 2}, "ps": {}},
-}
 
 
 @pytest.mark.parametrize("strategy", REPLICAS)

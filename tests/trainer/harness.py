@@ -117,6 +117,19 @@ def until(condition: Callable[[], bool], seconds: float = DEADLINE_SECONDS, *, e
         time.sleep(every)
 
 
+def typed(folder: Path, program: str, flags: Sequence[str]) -> tuple[int, str]:
+    """`tfgpu run train.py --local` of this program in this folder: its exit code, and all that it printed."""
+    (folder / "train.py").write_text(program)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
+    root = Path(__file__).resolve().parents[2]
+    environment["PYTHONPATH"] = f"{root / 'operator/src'}:{root / 'trainer_image/src'}"
+    command = [sys.executable, "-m", "tfgpujob.cli", "run", "train.py", "--local", *flags]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
 def ask(port: int, token: str = "") -> dict[str, Any]:
     """What the process with this TFGPU_PROGRESS_PORT says of itself; empty while it doesn't answer, or refuses."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}/progress", headers={"X-Tfgpu-Token": token})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from bdb import BdbQuit
 from pathlib import Path
@@ -12,7 +11,7 @@ from pdb import Pdb
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.machine import PATIENCE
+from tests.trainer.harness import typed
 
 from tfgpujob_trainer.contract import config, script
 from tfgpujob_trainer.contract.environment import Environment
@@ -20,7 +19,6 @@ from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.script.causes import with_cause
 from tfgpujob_trainer.script.loop import _tf_config_is_the_jobs
 
-ROOT = Path(__file__).resolve().parents[2]
 ONE = '{"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}}'
 TWO = '{"cluster": {"worker": ["localhost:1", "localhost:2"]}, "task": {"type": "worker", "index": 0}}'
 
@@ -198,15 +196,8 @@ def test_a_program_does_not_set_another_tf_config(jobs, set_to, refused, monkeyp
     ids=["devices", "workers", "one is late", "coordinator", "alone", "run_v2", "TF_CONFIG"],
 )  # fmt: skip
 def test_one_command_runs_a_loop(text, flags, code, said, tmp_path):
-    (tmp_path / "train.py").write_text(text)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
-    environment["PYTHONPATH"] = f"{ROOT / 'operator/src'}:{ROOT / 'trainer_image/src'}"
-    done = subprocess.run(
-        [sys.executable, "-m", "tfgpujob.cli", "run", "train.py", "--local", *flags],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
-    printed = done.stdout + done.stderr
-    assert (done.returncode, said in printed) == (code, True), printed
+    ended, printed = typed(tmp_path, text, flags)
+    assert (ended, said in printed) == (code, True), printed
     assert "of its own, which runs as it is" in printed
     assert (tmp_path / "model.txt").exists() is ("replicas" in said)
     assert "Traceback" not in printed

@@ -4,15 +4,9 @@ change. None of them imports this project.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from tests.machine import PATIENCE
+from tests.trainer.harness import typed
 
-ROOT = Path(__file__).resolve().parents[2]
 HEAD = """\
 import json, os
 import numpy as np
@@ -121,12 +115,5 @@ PROGRAMS = {
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_it_runs_or_names_the_line_to_change(program, tmp_path):
     text, flags, code, said = PROGRAMS[program]
-    (tmp_path / "train.py").write_text(HEAD + text)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "TFGPU_"))}
-    environment["PYTHONPATH"] = f"{ROOT / 'operator/src'}:{ROOT / 'trainer_image/src'}"
-    done = subprocess.run(
-        [sys.executable, "-m", "tfgpujob.cli", "run", "train.py", "--local", *flags],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
-    printed = done.stdout + done.stderr
-    assert (done.returncode, said in printed) == (code, True), printed
+    ended, printed = typed(tmp_path, HEAD + text, flags)
+    assert (ended, said in printed) == (code, True), printed
