@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.harness.live import LiveCluster
-from tests.unit.cli.typed import Output
+from tests.unit.cli.typed import Output, typed
 
 from tfgpujob import __version__
 from tfgpujob.cli import main as cli
@@ -96,14 +97,8 @@ def faulty() -> dict[str, dict[str, Any]]:
 
 
 def test_all_faults_of_a_cluster_are_found_at_once(live: LiveCluster, capsys: Output) -> None:
-    answers = faulty()
-    live.front.behind.update(answers)
-    try:
-        assert cli.main(["doctor"]) == Exit.CLUSTER
-    finally:
-        for path in answers:
-            del live.front.behind[path]
-    assert_found(capsys.readouterr().out, IN_A_CLUSTER)
+    with mock.patch.dict(live.front.behind, faulty()):
+        assert_found(typed(capsys, "doctor", code=Exit.CLUSTER).out, IN_A_CLUSTER)
 
 
 def test_a_namespace_that_the_operator_does_not_serve_is_named(live: LiveCluster, capsys: Output) -> None:
@@ -111,13 +106,8 @@ def test_a_namespace_that_the_operator_does_not_serve_is_named(live: LiveCluster
     (deployment,) = answers["/apis/apps/v1/deployments"]["items"]
     served = {"name": "WATCH_NAMESPACES", "value": "team-a,team-b"}
     deployment["spec"]["template"]["spec"]["containers"][0]["env"].append(served)
-    live.front.behind.update(answers)
-    try:
-        assert cli.main(["doctor"]) == Exit.CLUSTER
-    finally:
-        for path in answers:
-            del live.front.behind[path]
-    said = capsys.readouterr().out
+    with mock.patch.dict(live.front.behind, answers):
+        said = typed(capsys, "doctor", code=Exit.CLUSTER).out
     assert "problem: no operator runs jobs of the namespace default, only of team-a, team-b\n" in said
 
 

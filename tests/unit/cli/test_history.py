@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.harness.live import LiveCluster
 from tests.unit.cli.typed import Output, typed
-from tests.unit.ui.planted import condition, job
+from tests.unit.ui.planted import OUT_OF_MEMORY, job
 
 from tfgpujob.cli import main as cli
 from tfgpujob.client import ApiError
@@ -15,12 +15,7 @@ from tfgpujob.exits import Exit
 from tfgpujob.kube.connection import Connection
 
 PROXY = "/api/v1/namespaces/tfgpu-system/services/tfgpu-tfgpujob-ui:http/proxy/history"
-FAILED = {
-    "phase": "Failed",
-    "conditions": [condition("Failed", "True", "ReplicaFailed", "worker-1 failed.", 5)],
-    "lastFailure": {"role": "worker", "index": 1, "cause": "OutOfMemory", "action": "Use a smaller batch."},
-}
-GONE = {**job("last-week", FAILED, namespace="default"), "gone": "2026-03-04T15:20:00Z"}
+GONE = {**job("last-week", OUT_OF_MEMORY, namespace="default"), "gone": "2026-03-04T15:20:00Z"}
 
 
 @pytest.fixture

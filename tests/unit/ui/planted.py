@@ -33,6 +33,14 @@ def condition(kind: str, status: str, reason: str, message: str, minutes: float)
     }
 
 
+OUT_OF_MEMORY = {
+    "phase": "Failed",
+    "conditions": [condition("Failed", "True", "ReplicaFailed", "worker-1 failed.", 5)],
+    "lastFailure": {"role": "worker", "index": 1, "cause": "OutOfMemory", "action": "Use a smaller batch."},
+}
+"""The status of a job that has failed."""
+
+
 def job(
     name: str, status: Mapping[str, Any], *, namespace: str = "research", workers: int = 4, **trainer: Any
 ) -> Object:

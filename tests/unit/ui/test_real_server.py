@@ -16,7 +16,7 @@ from aiohttp import web
 from tests.harness.lone_apiserver import ADMIN, LoneServer, address_of_this_machine, lone_apiserver
 from tests.unit.cli.typed import Output, typed
 from tests.unit.ui.callers import bearer
-from tests.unit.ui.planted import NOW, condition, job
+from tests.unit.ui.planted import NOW, OUT_OF_MEMORY, job
 
 from tfgpujob.history.database import Database
 from tfgpujob.history.records import Last, freeze
@@ -27,11 +27,6 @@ pytestmark = pytest.mark.deep
 ANN, BOB = "ann-token", "bob-token"
 JOBS = "/apis/tfgpu.dev/v1alpha1/namespaces/{}/tfgpujobs"
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
-FAILED = {
-    "phase": "Failed",
-    "conditions": [condition("Failed", "True", "ReplicaFailed", "worker-1 failed.", 5)],
-    "lastFailure": {"role": "worker", "index": 1, "cause": "OutOfMemory", "action": "Use a smaller batch."},
-}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +63,7 @@ def bind(server: LoneServer, namespace: str, rule: Any, subject: dict[str, str])
 @pytest.fixture
 def database(tmp_path: Path) -> Database:
     kept = Database(f"sqlite:///{tmp_path}/history.db")
-    gone = [job(f"gone-{namespace}", FAILED, namespace=namespace) for namespace in ("team-a", "team-b")]
+    gone = [job(f"gone-{namespace}", OUT_OF_MEMORY, namespace=namespace) for namespace in ("team-a", "team-b")]
     kept.write([freeze(Last(one, (), NOW)) for one in gone], {})
     return kept
 
