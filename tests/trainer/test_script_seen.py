@@ -113,6 +113,73 @@ def test_a_layer_is_frozen_and_set_free_when_keras_does_it(freezes, compiles, fl
     assert ("counts from the next compile() on" in capsys.readouterr().out) is not compiles
 
 
+SCALE = 1.0
+
+
+class Scaled(keras.Model):
+    """Its loss has numbers of Python, from where scripts keep them."""
+
+    factor = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self._weights = keras.layers.Dense(2), {"of": [1.0]}
+
+    def call(self, x):
+        return self.dense(x)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return SCALE * self.factor * self._weights["of"][0] * keras.ops.mean(keras.ops.square(y - y_pred))
+
+
+class ScaledInItsOwnStep(Scaled):
+    def train_step(self, rows):
+        return super().train_step(rows)
+
+
+class Scales(keras.callbacks.Callback):
+    """Sets them as each epoch begins."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        global SCALE  # noqa: PLW0603
+        SCALE = 2.0 + epoch
+        self.model.factor, self.model._weights["of"][0] = 0.5 + epoch, 0.4
+
+
+@pytest.mark.parametrize(("kind", "devices", "fits"), [(Scaled, 1, (3, 1, 2)), (ScaledInItsOwnStep, 2, (3, 1))])
+def test_python_values_count_when_keras_traces_the_step(kind, devices, fits, float64, tmp_path, capsys):
+    """Until compile(), here before several epochs; in a run that is resumed too, in which other epochs begin."""
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(16, 3)), rng.normal(size=(16, 2))
+
+    def trained(devices, fit, *fits):
+        global SCALE
+        keras.utils.set_random_seed(5)
+        model: Any = None
+        SCALE, losses = 1.0, []
+        for epochs in fits:
+            with strategy_over(devices).scope():
+                model = model or kind()
+                if epochs > 1:
+                    model.compile(keras.optimizers.SGD(0.1, momentum=0.5), loss="mse")
+            given: Any = {"x": x, "y": y, "batch_size": 8, "epochs": epochs, "shuffle": False, "verbose": 0}
+            given["validation_data"] = (x[:8], y[:8]) if kind is Scaled else None
+            losses += [values[-1] for values in fit(model, **given, callbacks=[Scales()]).history.values()]
+            model.factor, model.optimizer.momentum = 7.0, 0.0
+        return np.concatenate([losses, *(weights.ravel() for weights in model.get_weights())])
+
+    def by_trainer(*fits):
+        takeover = takeover_of(tmp_path, devices, seed=1)
+        return trained(devices, lambda model, **given: takeover.fit(model, FitCall(**given)), *fits)
+
+    by_trainer(2)
+    found = by_trainer(*fits)
+    said = capsys.readouterr().out
+    assert f"{kind.__name__}.factor" in said
+    assert "shows 0" not in said
+    assert np.abs(found - trained(1, keras.Model.fit, *fits)).max() < 1e-12
+
+
 class Confusion(keras.metrics.Metric):
     """Counts that are read one by one."""
 

@@ -23,6 +23,7 @@ from tfgpujob_trainer.model.variables import local_value, variables_held
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script import outside
 from tfgpujob_trainer.script.callback_state import CallbackState, say_what_is_not_kept
+from tfgpujob_trainer.script.traced import traced
 from tfgpujob_trainer.train import csv_logs
 from tfgpujob_trainer.train.callbacks import BatchHooks, Hooks
 
@@ -205,6 +206,10 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         """Whether the validation rows are evaluated after this epoch."""
         return self._validated is None or epoch in self._validated
 
+    def set_before_step(self) -> bool:
+        """Whether a value that the step has from Python was set since it was traced, and Keras traces it now."""
+        return traced(self._model)[0].begins()
+
     def batch_begin(self, index: int) -> None:
         """Before each batch of an epoch."""
         self._list.on_train_batch_begin(index)
@@ -222,7 +227,8 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         """What has changed in the callbacks since training began."""
         logs = None if self._logs is None else {name: np.asarray(value).tolist() for name, value in self._logs.items()}
         variables = [local_value(variable) for variable in self._held()]
-        return {"stops": self.stops, "logs": logs, "variables": variables, **self._state.changed()}
+        kept = {"stops": self.stops, "logs": logs, "variables": variables}
+        return {**kept, "traced": [one.state() for one in traced(self._model)], **self._state.changed()}
 
     def _held(self) -> list[Any]:
         held = {name: self._outside[name] | vars(callback) for name, callback in self._named.items()}
@@ -231,6 +237,8 @@ class ScriptCallbacks(CallCallbacks, Hooks):
     def resumed(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint's state when training begins: callbacks reset themselves in on_train_begin."""
         self._resumed = state
+        for one, values in zip(traced(self._model), state["traced"], strict=True):
+            one.resumed(values)
 
     def _apply(self) -> None:
         if not self._resumed:

@@ -25,6 +25,7 @@ from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script.call import DEFAULT_BATCH, source_of
 from tfgpujob_trainer.script.callbacks import CallCallbacks, chosen
 from tfgpujob_trainer.script.held import Held
+from tfgpujob_trainer.script.traced import traced
 from tfgpujob_trainer.step.own_step import OwnSteps
 from tfgpujob_trainer.step.synchronous import SynchronousSteps
 from tfgpujob_trainer.step.trial import ROWS
@@ -75,6 +76,7 @@ class Evaluations:
         with self._held(model, takeover):
             with session.strategy.scope():
                 model.reset_metrics()
+                traced(model)
                 for note in build(model, data.head(2), session.name, trains=False):
                     say(note)
                 take_the_chiefs(model.weights, session.peers)

@@ -17,7 +17,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-_NOT_THE_SCRIPTS = ("site-packages", "dist-packages", "<frozen ", str(Path(inspect.__file__).parent))
+_NOT_THE_SCRIPTS = (
+    "site-packages",
+    "dist-packages",
+    "<frozen ",
+    str(Path(inspect.__file__).parent),
+    str(Path(__file__).parents[1]),
+)
 _CONTAINERS = (bytearray, deque, dict, list, np.ndarray, set)
 _HOLDERS = (tf.Variable, tf.Module, keras.Variable, keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric)
 _FEW = 100
@@ -59,6 +65,28 @@ def _functions(callback: keras.callbacks.Callback) -> Iterator[FunctionType]:
             seen.add(function.__code__)
             left.extend(_outside(function).values())
             yield function
+
+
+def methods(value: Any) -> list[FunctionType]:
+    """The functions of an object's class, and of those above it, that are the script's."""
+    found = [one for kind in (value if isinstance(value, type) else type(value)).__mro__ for one in vars(kind).values()]
+    return [one for one in found if isinstance(one, FunctionType) and _is_scripts(one)]
+
+
+def is_scripts(value: Any) -> bool:
+    """Whether an object has attributes, and a class of the script's; or is such a class."""
+    of = value if isinstance(value, type) else type(value)
+    return hasattr(value, "__dict__") and (of.__module__ == "__main__" or bool(methods(value)))
+
+
+def names(function: FunctionType) -> set[str]:
+    """All that a function of the script uses by name."""
+    return {name for code in _codes(function.__code__) for name in code.co_names}
+
+
+def used_globals(function: FunctionType) -> dict[str, Any]:
+    """What a function of the script uses of its module."""
+    return {n: function.__globals__[n] for n in names(function) & function.__globals__.keys() if _is_scripts(function)}
 
 
 def _is_scripts(function: FunctionType) -> bool:

@@ -19,7 +19,7 @@ from tfgpujob_trainer.script.call import WHAT, FitCall, FitData, fit_data, same_
 from tfgpujob_trainer.script.callbacks import CallCallbacks, ScriptCallbacks, chosen, share_logs
 from tfgpujob_trainer.script.evaluating import Evaluations
 from tfgpujob_trainer.script.held import Held
-from tfgpujob_trainer.script.trained_layers import remember_trained, trained_as_at_first
+from tfgpujob_trainer.script.traced import remember_trained, trained_as_at_first
 from tfgpujob_trainer.train.assemble import assemble
 from tfgpujob_trainer.train.build import build_model
 from tfgpujob_trainer.train.callbacks import Hooks

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -55,8 +57,15 @@ class Compiled:
     signature of the batches; without one it is traced for each size of batch and each number of micro-batches.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, replica: Callable[..., Any], inputs: Any) -> None:
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        replica: Callable[..., Any],
+        inputs: Any,
+        as_traced: Callable[[Any], AbstractContextManager[None]],
+    ) -> None:
         self._strategy, self._replica, self._signed = strategy, replica, inputs is not None
+        self._as_traced = as_traced
         self._has_normaliser: list[bool] = []
         numbers = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([2], tf.bool), tf.TensorSpec([], tf.float32))
         self.function = tf.function(
@@ -102,7 +111,8 @@ class Compiled:
         )
 
     def _run(self, *arguments: Any) -> Any:
-        *result, times = self._strategy.run(self._replica, args=arguments)
+        with self._as_traced(arguments[0][0]):
+            *result, times = self._strategy.run(self._replica, args=arguments)
         local = self._strategy.experimental_local_results
         applied, flags, groups, metrics = tf.nest.map_structure(lambda v: local(v)[0], result)
         self._has_normaliser = [normaliser is not None for _, normaliser in groups]
@@ -153,6 +163,16 @@ def _covers(known: Any, batch: Any) -> bool:
         return False
     flat = zip(tf.nest.flatten(known), tf.nest.flatten(batch), strict=True)
     return all(spec.is_compatible_with(array) for spec, array in flat)
+
+
+def as_traced(model: keras.Model, rows: Any, *, training: bool) -> AbstractContextManager[None]:
+    """While a function of `rows`, or their specification, is traced: with the Python values that Keras' own would have.
+
+    In a script, which sets some between two calls of fit() (script/traced.py).
+    """
+    kept = model.train_function if training else model.test_function
+    kinds = str([(tf.as_dtype(one.dtype).name, *one.shape[1:]) for one in tf.nest.flatten(rows)])
+    return kept.as_traced(model, kinds) if hasattr(kept, "as_traced") else nullcontext()
 
 
 def flags(strategy: tf.distribute.Strategy, finite: Any, votes: Any, own_seconds: Any, dtype: Any) -> Any:

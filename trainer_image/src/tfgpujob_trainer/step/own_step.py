@@ -33,7 +33,7 @@ from tfgpujob_trainer.model.optimizers import optimizers_of
 from tfgpujob_trainer.model.variables import PlainVariable
 from tfgpujob_trainer.step import stand_in
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
-from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, flags
+from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, as_traced, flags
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
 from tfgpujob_trainer.step.lookups import apart, together
 from tfgpujob_trainer.step.own_trial import OwnTrials
@@ -57,8 +57,9 @@ class OwnSteps:
         self._all_reduce = AllReduce(strategy)
         self.metric_states = MetricStates(strategy, model)
         self._statistics = Statistics(moving_statistics(model))
-        self._trials = OwnTrials(strategy, self._all_reduce, model, self._returned, name)
-        self._lookups = self._trials.lookups
+        self._tries = partial(OwnTrials, strategy, self._all_reduce, model, self._returned, name)
+        self._trials = self._tries()
+        self._again: Callable[[], None] = lambda: None
         normalized = synchronized_normalizations(model)
         self.notes = batch_normalization_notes(normalized, name, 1, synchronized=True)
         self._rows: dict[int, Any] = {}
@@ -76,8 +77,10 @@ class OwnSteps:
         test = partial(self._replica, "test_step")
 
         def begin() -> None:
-            self._train = Compiled(strategy, partial(self._replica, "train_step"), specs)
-            self._evaluate = Evaluation(lambda spec: Compiled(strategy, test, (spec,) * len(specs)), arrays)
+            train = partial(self._replica, "train_step")
+            self._train = Compiled(strategy, train, specs, partial(as_traced, model, training=True))
+            evaluating = partial(as_traced, model, training=False)
+            self._evaluate = Evaluation(lambda one: Compiled(strategy, test, (one,) * len(specs), evaluating), arrays)
 
         self._begin = begin
         begin()
@@ -157,9 +160,22 @@ class OwnSteps:
                 "set it as an attribute of the model, or put it into a list or dict that is one",
             )
 
+        self._again = partial(self.try_on, places) if training else self._again
         step = _step(training)
-        with mock.patch.object(keras.optimizers.Optimizer, "apply", unknown), self._noting_results(step):
+        with (
+            as_traced(self._model, places[0], training=training),
+            mock.patch.object(keras.optimizers.Optimizer, "apply", unknown),
+            self._noting_results(step),
+        ):
             self.notes += self._trials.try_on(step, places)
+
+    def trace_again(self) -> list[str]:
+        """Trace and try the training step again; what is new to say of it."""
+        before, self.notes, self._trials = self.notes, [], self._tries()
+        self._names.pop("train_step", None)
+        self._begin()
+        self._again()
+        return [note for note in self.notes if note not in before]
 
     def has_changed(self) -> bool:
         """Whether what the steps read, and that is no weight, has another value than when they were tried."""
@@ -279,7 +295,7 @@ class OwnSteps:
             dense = next((g for g in grads if g is not None), None)
             rows = tf.cast(self._rows[replica], keras.config.floatx() if dense is None else dense.dtype)
             number, is_sum = self._uses[replica], self._trials.gives_sums(self._uses[replica])
-            own = [self._lookups.by_part((number, i), g) for i, g in enumerate(grads)]
+            own = [self._trials.lookups.by_part((number, i), g) for i, g in enumerate(grads)]
             own = [multiplied(g, self._weights[replica] if is_sum else rows) for g in own]
             rest, shared = apart([own])
             message, _ = self._all_reduce({"gradients": rest, "shared": shared, "rows": rows})

@@ -37,7 +37,7 @@ from tfgpujob_trainer.model.optimizers import optimizers_of
 from tfgpujob_trainer.model.variables import PlainVariable, captured_variables, plain_variables, state_kept
 from tfgpujob_trainer.step import stand_in
 from tfgpujob_trainer.step.allreduce import AllReduce, local_replica
-from tfgpujob_trainer.step.compiled import Compiled, Evaluation, Step, StepResult, flags
+from tfgpujob_trainer.step.compiled import Compiled, Evaluation, Step, StepResult, as_traced, flags
 from tfgpujob_trainer.step.gradient_accumulation import accumulate
 from tfgpujob_trainer.step.gradients import add, all_finite, divided, multiplied, shaped
 from tfgpujob_trainer.step.jit import WithXla, jitted, jitted_notes, jitted_update, wanted
@@ -90,17 +90,17 @@ class SynchronousSteps:
 
         def training() -> tuple[Step, Step]:
             inputs = (batch_spec(arrays, rows),) * replicas
-            plain = self._compile(partial(self._train_replica, jit=False), inputs)
+            plain = self._compile(partial(self._train_replica, jit=False), inputs, training=True)
             if not with_xla:
                 return plain, plain
-            compiled = self._compile(partial(self._train_replica, jit=True), inputs)
+            compiled = self._compile(partial(self._train_replica, jit=True), inputs, training=True)
             return plain, WithXla(model, compiled, plain, must=jit is not None)
 
         def evaluation(spec: Any) -> Step:
-            plain = self._compile(partial(self._evaluate_replica, jit=False), (spec,) * replicas)
+            plain = self._compile(partial(self._evaluate_replica, jit=False), (spec,) * replicas, training=False)
             if not with_xla:
                 return plain
-            compiled = self._compile(partial(self._evaluate_replica, jit=True), (spec,) * replicas)
+            compiled = self._compile(partial(self._evaluate_replica, jit=True), (spec,) * replicas, training=False)
             return WithXla(model, compiled, plain, must=False)
 
         def begin() -> None:
@@ -109,6 +109,7 @@ class SynchronousSteps:
 
         self._begin = begin
         begin()
+        self._again: Callable[[], None] = lambda: None
         self._trials: dict[bool, LossTrial] = {}
         """The trials of the training and of an evaluation, if these were made."""
         self._allow_coupled_loss = allow_coupled_loss
@@ -143,10 +144,11 @@ class SynchronousSteps:
         `places`: rows of several places of the data. Raises ConfigError for what replicas cannot share, and for a loss
         that couples rows and is to be accumulated, unless that is allowed.
         """
+        self._again = partial(self.try_on, places, training=training) if training else self._again
         several = self._strategy.num_replicas_in_sync > 1
         if training in self._trials or not (several or self._takeover.accumulate > 1):
             return
-        with self._loss.unmeasured():
+        with self._loss.unmeasured(), as_traced(self._model, places[0], training=training):
             trial = LossTrial(
                 self._strategy,
                 self._all_reduce,
@@ -169,6 +171,14 @@ class SynchronousSteps:
             )
         found = self._tried(trial, moves=True)
         self.notes += [*self._loss.notes, *found] if training else [note for note in found if note not in self.notes]
+
+    def trace_again(self) -> list[str]:
+        """Trace and try the training step again; what is new to say of it."""
+        before, self.notes = self.notes, []
+        self._trials.pop(True, None)
+        self._begin()
+        self._again()
+        return [note for note in self.notes if note not in before]
 
     def has_changed(self) -> bool:
         """Whether what the steps read, and that is no weight, has another value than when they were tried."""
@@ -254,8 +264,9 @@ class SynchronousSteps:
         """
         return self._all_reduce.waits_for_peers()
 
-    def _compile(self, replica: Callable[..., Any], inputs: Any) -> Compiled:
-        return Compiled(self._strategy, replica, None if self._unrolled else inputs)
+    def _compile(self, replica: Callable[..., Any], inputs: Any, *, training: bool) -> Compiled:
+        kept = partial(as_traced, self._model, training=training)
+        return Compiled(self._strategy, replica, None if self._unrolled else inputs, kept)
 
     def _train_replica(self, batches: Any, edges: Any, votes: Any, own_seconds: Any, *, jit: bool) -> tuple[Any, ...]:
         """`jit`: for full batches, of which each replica has rows."""

@@ -63,6 +63,9 @@ class SynchronizedSteps(Steps, Protocol):
     def try_on(self, places: Sequence[Any], *, training: bool = True) -> None:
         """Find how replicas share the steps, or evaluations, from rows of several places of the data."""
 
+    def trace_again(self) -> list[str]:
+        """Trace and try the training step again, with what Python has now; what is new to say of it."""
+
     def has_changed(self) -> bool:
         """Whether the steps should be tried again."""
 

@@ -73,6 +73,10 @@ class Hooks(BatchHooks, ABC):
         """Whether the `validation` split may be evaluated after this number of epochs."""
         return True
 
+    def set_before_step(self) -> bool:
+        """Whether the hooks before the first step have set what it has from Python, so that it must be traced again."""
+        return False
+
     def batch_begin(self, index: int) -> None:
         """Before each batch of an epoch."""
 

@@ -146,6 +146,9 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     if run.callbacks.per_batch:
         position = _after_hook(run, position, run.callbacks.batch_begin, batch.index)
     steps, own_seconds = run.built.steps, run.log.workers.own
+    if not run.has_trained:
+        run.has_trained = True
+        _retrace(run)
     result = steps.train(
         batch.replicas,
         stop=run.stop.set,
@@ -183,6 +186,14 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     if evaluated:  # it has used the metrics, and the epoch continues
         steps.metric_states.restore(run.metric_states)
     return position
+
+
+def _retrace(run: Run[SynchronizedSteps]) -> None:
+    """Trace the step again if the callbacks have set what it reads of Python: Keras traces it with the first batch."""
+    if run.peers.count(run.callbacks.set_before_step()):
+        with run.built.session.strategy.scope():
+            for note in run.built.steps.trace_again():
+                say(note)
 
 
 def _try_again(run: Run[SynchronizedSteps], position: Position, *, due: bool) -> None:

@@ -75,6 +75,7 @@ class Run(Generic[S_co]):
     metric_states: list[Any] = field(default_factory=list)
     last_epoch: dict[str, Any] = field(default_factory=dict)
     evaluation_pending: bool = False
+    has_trained: bool = False
     skipped: int = 0
     skipped_in_all: int = 0
     first: Position = field(default_factory=Position)
