@@ -40,7 +40,8 @@ def test_a_python_file_becomes_a_job_that_owns_its_code(live: LiveCluster, tmp_p
         client.delete("scripted")
         live.until(lambda: ("ConfigMap", "default", name) not in live.server.objects, "its code goes too")
         again = client.submit(submitted.raw, [held])  # as kubectl create takes what kubectl get -o yaml has written
-        assert again.uid != submitted.uid
+        held = live.do(lambda: live.server.get("ConfigMap", "default", name))
+        assert [owner["uid"] for owner in held["metadata"]["ownerReferences"]] == [again.uid] != [submitted.uid]
 
 
 @pytest.mark.parametrize("planted", [{"data": {"a.py": "steal()"}}, {"immutable": False}, {"binaryData": {"a": "b"}}])

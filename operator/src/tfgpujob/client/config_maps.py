@@ -56,11 +56,14 @@ async def submit_with(
 
 
 async def _created(server: Server, collection: str, obj: Object) -> _Held:
-    """An existing ConfigMap is used only if it is immutable and has the same data."""
-    metadata = obj.get("metadata") or {}
+    """An existing ConfigMap is used only if it is immutable and has the same data.
+
+    A new one has no owner until the job exists: one that is gone, as in a ConfigMap read earlier, would end it.
+    """
+    metadata = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "ownerReferences"}
     path = f"{collection}/{metadata.get('name')}"
     try:
-        return _Held(path, await server.send("POST", collection, body=obj), is_new=True)
+        return _Held(path, await server.send("POST", collection, body={**obj, "metadata": metadata}), is_new=True)
     except ApiError as error:
         if error.code != CONFLICT:
             raise
