@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.trainer.inprocess import strategy_over, takeover_of
 
+from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.script.call import FitCall
 
 
@@ -178,6 +179,22 @@ def test_python_values_count_when_keras_traces_the_step(kind, devices, fits, flo
     assert f"{kind.__name__}.factor" in said
     assert "shows 0" not in said
     assert np.abs(found - trained(1, keras.Model.fit, *fits)).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("sets", "named"),
+    [
+        (lambda model: setattr(model.layers[0], "trainable", False), "whether layers are trainable"),
+        (lambda model: setattr(model, "optimizer", keras.optimizers.SGD(1.0)), "the model's optimizer"),
+    ],
+)
+def test_what_slots_depend_on_is_not_set_as_training_begins(sets, named, tmp_path):
+    """Keras would have it: it builds the optimizer with the first batch."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    callback = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: sets(model))
+    with pytest.raises(ConfigError, match=f"a callback sets {named}"):
+        takeover_of(tmp_path).fit(model, FitCall(x=np.ones((4, 3)), y=np.ones((4, 2)), callbacks=[callback]))
 
 
 class Confusion(keras.metrics.Metric):

@@ -208,7 +208,7 @@ class ScriptCallbacks(CallCallbacks, Hooks):
 
     def set_before_step(self) -> bool:
         """Whether a value that the step has from Python was set since it was traced, and Keras traces it now."""
-        return traced(self._model)[0].begins()
+        return traced(self._model)[0].begins(self._model)
 
     def batch_begin(self, index: int) -> None:
         """Before each batch of an epoch."""

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.optimizers import optimizers_of
 from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.script import outside
@@ -79,6 +80,7 @@ class Traced:
     def __init__(self) -> None:
         self.layers: bytes | None = None
         self.variables = b""
+        self.optimizers: list[keras.Optimizer] = []
         self._values: dict[str, list[_Value]] = {}
         """By the kind of the rows: other kinds are traced again."""
         self._built: dict[str, dict[str, Any]] = {}
@@ -111,11 +113,19 @@ class Traced:
                 if one.now() is one.value:  # what the traced code sets remains
                     one.put(now)
 
-    def begins(self) -> bool:
+    def begins(self, model: keras.Model) -> bool:
         """Whether the step must be traced again, because Keras would only trace it now; call it before the first one.
 
-        With values that have changed since, or with those of a checkpoint.
+        With values that have changed since, or with those of a checkpoint. Raises ConfigError for what variables of
+        optimizers depend on.
         """
+        if not self._begun:
+            for what, changed in (
+                ("whether layers are trainable", (self.layers, self.variables) != _trainable(model)),
+                ("the model's optimizer", self.optimizers != [*optimizers_of(model).values()]),
+            ):
+                if changed:
+                    raise ConfigError(f"a callback sets {what} as training begins", "set it before compile() and fit()")
         if not self._begun and any(one.changed for values in self._values.values() for one in values):
             self._is_late = True
             self._values.clear()
@@ -174,6 +184,7 @@ def remember_trained(model: keras.Model) -> None:
     first, _ = traced(model)
     if first.layers is None:
         first.layers, first.variables = _trainable(model)
+        first.optimizers = [*optimizers_of(model).values()]
 
 
 def _trainable(model: keras.Model) -> tuple[bytes, bytes]:
