@@ -301,8 +301,9 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     kept = [pod for pod in facts.pods if (pod.role, pod.index) == (last.get("role"), last.get("index"))]
     # A failed probe or hook, for instance, which only an event reports.
     warned = _last_warning(facts, kept) if last.get("cause") in {Diagnosis.KILLED, Diagnosis.UNKNOWN} else ()
-    for field in (field for words, field in _ENDS_A_CONTAINER.items() if words in "".join(warned)):
-        steps = (f"Correct {field} in the role's template: it failed, so the kubelet killed the container.",)
+    failed = next((field for words, field in _ENDS_A_CONTAINER.items() if words in "".join(warned)), "")
+    if failed:
+        steps = (f"Correct {failed} in the role's template: it failed, so the kubelet killed the container.",)
     if kept and last.get("cause") in _LOG_CAUSES:
         steps += (_logs(facts, f"--role {last['role']} --index {last['index']}"),)
     if said and said in "".join(warned):

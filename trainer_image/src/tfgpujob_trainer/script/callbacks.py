@@ -207,7 +207,7 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         return self._validated is None or epoch in self._validated
 
     def set_before_step(self) -> bool:
-        """Whether a value that the step has from Python was set since it was traced, and Keras traces it now."""
+        """Whether Python values that the step read when it was traced have changed before its first batch."""
         return traced(self._model)[0].begins(self._model)
 
     def batch_begin(self, index: int) -> None:

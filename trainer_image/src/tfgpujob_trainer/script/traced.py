@@ -1,4 +1,4 @@
-"""What Keras' step functions have of a model's Python values: those of when they were traced, until compile().
+"""Keras' step functions keep the Python values that they read when they were traced, until compile().
 
 Keras traces its step when it trains the first batch, and an evaluation when it evaluates one, and drops both in
 compile(). So what is set later, without compile(), does not count: whether a layer is trainable, the rate of a dropout,
@@ -45,7 +45,7 @@ class _Value:
     value: Any
 
     def now(self) -> Any:
-        """The value of now, or that of then if there is none."""
+        """The current value; the recorded one if there is none."""
         if isinstance(self.holder, list):
             return self.holder[self.key] if self.key < len(self.holder) else self.value
         if isinstance(self.holder, dict):
@@ -53,7 +53,7 @@ class _Value:
         return getattr(self.holder, self.key, self.value)
 
     def put(self, value: Any) -> None:
-        """Set it to this one; of an object as if it were no layer of Keras, which notes what is set."""
+        """Set it to this one; in an object past the setter of a Keras layer, which would track it."""
         if isinstance(self.holder, type):
             setattr(self.holder, self.key, value)
         else:
@@ -70,7 +70,7 @@ class _Value:
 
     @property
     def changed(self) -> bool:
-        """Whether another value stands there now; NaN is no other than NaN."""
+        """Whether the current value is another one; NaN equals NaN."""
         return not _alike(self.now(), self.value)
 
 
@@ -133,7 +133,7 @@ class Traced:
         return late
 
     def state(self) -> dict[str, Any]:
-        """The values that the script alone would not have again, for a checkpoint."""
+        """The values for a checkpoint: those that a restarted script would not set by itself."""
         return {
             kind: {
                 one.name: encoded(one.value)
@@ -144,7 +144,7 @@ class Traced:
         }
 
     def _is_of_script(self, kind: str, one: _Value) -> bool:
-        """Whether no callback has set it before the first step."""
+        """Whether it has the value that the script gave it, and no callback's."""
         return _alike(one.value, self._built[kind].get(one.name, one.value))
 
     def resumed(self, state: Mapping[str, Any]) -> None:
@@ -221,7 +221,7 @@ def _values(model: keras.Model) -> Iterator[_Value]:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """NaN is like NaN, and 1 is no 1.0."""
+    """Whether two values are equal, with their types; NaN equals NaN."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.size == other.size <= _SMALL:
         return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
     return one is other or (not isinstance(one, np.ndarray | tf.Tensor) and repr(one) == repr(other))

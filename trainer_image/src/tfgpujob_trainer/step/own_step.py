@@ -170,7 +170,7 @@ class OwnSteps:
             self.notes += self._trials.try_on(step, places)
 
     def trace_again(self) -> list[str]:
-        """Trace and try the training step again; what is new to say of it."""
+        """Trace and try the training step again; returns the notes that are new."""
         before, self.notes, self._trials = self.notes, [], self._tries()
         self._names.pop("train_step", None)
         self._begin()

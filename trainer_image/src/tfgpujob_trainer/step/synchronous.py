@@ -173,7 +173,7 @@ class SynchronousSteps:
         self.notes += [*self._loss.notes, *found] if training else [note for note in found if note not in self.notes]
 
     def trace_again(self) -> list[str]:
-        """Trace and try the training step again; what is new to say of it."""
+        """Trace and try the training step again; returns the notes that are new."""
         before, self.notes = self.notes, []
         self._trials.pop(True, None)
         self._begin()

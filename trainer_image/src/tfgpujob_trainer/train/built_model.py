@@ -64,7 +64,7 @@ class SynchronizedSteps(Steps, Protocol):
         """Find how replicas share the steps, or evaluations, from rows of several places of the data."""
 
     def trace_again(self) -> list[str]:
-        """Trace and try the training step again, with what Python has now; what is new to say of it."""
+        """Trace and try the training step again, with the current Python values; returns the notes that are new."""
 
     def has_changed(self) -> bool:
         """Whether the steps should be tried again."""

@@ -74,7 +74,7 @@ class Hooks(BatchHooks, ABC):
         return True
 
     def set_before_step(self) -> bool:
-        """Whether the hooks before the first step have set what it has from Python, so that it must be traced again."""
+        """Whether hooks have changed Python values that the step read, before its first batch: it is traced again."""
         return False
 
     def batch_begin(self, index: int) -> None:

@@ -120,7 +120,7 @@ def train(run: Run[SynchronizedSteps]) -> Position:
         begin_training(run, position)
         if run.metric_states:
             steps.metric_states.restore(run.metric_states)
-        # What was tried before had the values of a new model.
+        # Before, the steps were tried with the values of a new model, and not with those of the checkpoint.
         _try_again(run, position, due=position.step > run.first.step)
         while not run.done(position):
             position = _one_step(run, feed, position)
@@ -189,7 +189,7 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
 
 
 def _retrace(run: Run[SynchronizedSteps]) -> None:
-    """Trace the step again if the callbacks have set what it reads of Python: Keras traces it with the first batch."""
+    """Trace the step again if callbacks have changed Python values that it reads, as Keras traces it only now."""
     if run.peers.count(run.callbacks.set_before_step()):
         with run.built.session.strategy.scope():
             for note in run.built.steps.trace_again():
@@ -197,7 +197,7 @@ def _retrace(run: Run[SynchronizedSteps]) -> None:
 
 
 def _try_again(run: Run[SynchronizedSteps], position: Position, *, due: bool) -> None:
-    """Try the steps with the values of now, if that is due or what they read has changed.
+    """Try the steps with the current values, if that is due or what they read has changed.
 
     All workers find the same, but for what a callback may have changed on one of them alone.
     """
