@@ -1,5 +1,7 @@
 # `make help` lists the commands. Each prepares what it needs.
 SHELL := /bin/bash
+# pytest keeps its rewritten asserts as bytecode; without it each of its processes rewrites thousands of them.
+export PYTHONDONTWRITEBYTECODE :=
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 PYTHON ?= python3

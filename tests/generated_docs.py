@@ -14,8 +14,9 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,21 +58,6 @@ Why things are as they are, one page each, in the order in which they were decid
 Decisions 25, 31, 36, 37, 41, 42 and 47 are one page now: [membership](../design/membership.md).
 
 """
-
-
-def files() -> dict[str, str]:
-    """What is generated, by path below the repository's root."""
-    return {
-        "crds/tfgpujobs.yaml": _yaml(crd.build(cel=True)),
-        "crds/tfgpujobs-no-cel.yaml": _yaml(crd.build(cel=False)),
-        "charts/tfgpujob/files/admission-policy.yaml": _yaml(admission_policy.policy()),
-        "docs/reference/api.md": references.of_api(crd.ABOUT, crd.spec_schema(), structural(JobStatus, defaults=False)),
-        "docs/reference/cli.md": references.of_command_line(),
-        ARCHITECTURE: _with_table(ARCHITECTURE, CHAIN, chain()),
-        MEMBERSHIP: _with_table(MEMBERSHIP, CHANGES, changes_of_members()),
-        CONDITIONS: f"{HEAD}{conditions()}",
-        DECISIONS: f"{ABOUT_DECISIONS}{decisions()}",
-    }
 
 
 class _Dumper(yaml.SafeDumper):
@@ -227,8 +213,9 @@ class Source:
                             yield reason, function.name
 
 
-def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    return (call for call in ast.walk(node) if isinstance(call, ast.Call))
+@cache
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [call for call in ast.walk(node) if isinstance(call, ast.Call)]
 
 
 def _name(node: ast.expr) -> str:
@@ -243,12 +230,28 @@ def _assigned(node: ast.AST, name: str) -> Iterator[ast.expr]:
             yield statement.iter
 
 
+FILES: dict[str, Callable[[], str]] = {
+    "crds/tfgpujobs.yaml": lambda: _yaml(crd.build(cel=True)),
+    "crds/tfgpujobs-no-cel.yaml": lambda: _yaml(crd.build(cel=False)),
+    "charts/tfgpujob/files/admission-policy.yaml": lambda: _yaml(admission_policy.policy()),
+    "docs/reference/api.md": lambda: references.of_api(
+        crd.ABOUT, crd.spec_schema(), structural(JobStatus, defaults=False)
+    ),
+    "docs/reference/cli.md": references.of_command_line,
+    ARCHITECTURE: lambda: _with_table(ARCHITECTURE, CHAIN, chain()),
+    MEMBERSHIP: lambda: _with_table(MEMBERSHIP, CHANGES, changes_of_members()),
+    CONDITIONS: lambda: f"{HEAD}{conditions()}",
+    DECISIONS: lambda: f"{ABOUT_DECISIONS}{decisions()}",
+}
+"""What is generated, by path below the repository's root."""
+
+
 def main(arguments: list[str]) -> int:
     if arguments != ["--write"]:
         sys.stderr.write("usage: python -m tests.generated_docs --write\n")
         return 2
-    for path, text in files().items():
-        (ROOT / path).write_text(text)
+    for path, text in FILES.items():
+        (ROOT / path).write_text(text())
     return 0
 
 

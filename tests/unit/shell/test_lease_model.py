@@ -179,6 +179,7 @@ def explored(*without: str) -> tuple[int, str]:
     return len(known), ""
 
 
+@pytest.mark.slow
 def test_no_order_breaks_a_promise() -> None:
     worlds, broken = explored()
     assert broken == ""

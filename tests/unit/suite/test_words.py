@@ -35,6 +35,7 @@ def idioms(source: str) -> Iterator[tuple[int, str]]:
         yield from ((line, found[0]) for found in figures.IDIOMS.finditer(text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_docstrings_and_comments_have_no_idiom(folder: str) -> None:
     files = sorted((figures.ROOT / folder).rglob("*.py"))
