@@ -95,14 +95,14 @@ def test_who_is_lost_with_its_pod_loses_no_more_than_the_memory_of_the_others_do
         assert not list((launch.directory / f"lost-{lost}/checkpoints").glob("*last-copy-*"))
 
 
-@pytest.mark.deep
-def test_a_new_leader_s_pod_gets_the_state_from_the_other_pod_s_memory(launch, undisturbed):
-    """What the lost one had saved is lost with it."""
+def replaced_leader(launch: Launcher, config: dict[str, Any], **told: str) -> tuple[Task, int]:
+    """A leader whose pod was lost with what it had saved and replaced, at its end; and the last step known of it."""
     *ports, leader, progress = free_ports(4)
     cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    name = config["entrypoint"]
 
     def start(index: int, output: str, **more: str) -> Task:
-        told = in_place(
+        env = in_place(
             TFGPU_RECOVERY_LEADER=f"127.0.0.1:{leader}",
             TFGPU_RECOVERY_RESIZE="1",
             TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
@@ -111,12 +111,11 @@ def test_a_new_leader_s_pod_gets_the_state_from_the_other_pod_s_memory(launch, u
             TFGPU_REPLICA_INDEX=str(index),
             TFGPU_JOB_UID="u2",
             TFGPU_PROGRESS_PORT=str(0 if index else progress),
-            TEST_DO="slow",
-            TEST_AT="1",
             TEST_SECONDS="0.1",
+            **told,
             **more,
         )
-        return launch.start(trainer_config(launch.directory / output, **CONFIG), env=told)
+        return launch.start({**config, "output": {"directory": str(launch.directory / f"{name}-{output}")}}, env=env)
 
     first, other = start(0, "first-leader"), start(1, "other")
     until(lambda: (ask(progress).get("step") or 0) > 10)
@@ -124,10 +123,66 @@ def test_a_new_leader_s_pod_gets_the_state_from_the_other_pod_s_memory(launch, u
     first.process.kill()
     second = start(0, "second-leader", TFGPU_RECOVERY_JOINS="1", TFGPU_REPLICA_RESTART="1")
     assert [task.wait() for task in (second, other)] == [0, 0], second.log + other.log
-    resumed = re.search(r"resuming after step (\d+)", second.log)
-    assert resumed is not None
-    assert int(resumed[1]) >= known - 10
+    return second, known
+
+
+def resumed_after(task: Task) -> int:
+    resumed = re.search(r"resuming after step (\d+)", task.log)
+    assert resumed is not None, task.log
+    return int(resumed[1])
+
+
+@pytest.mark.deep
+def test_a_new_leader_s_pod_gets_the_state_from_the_other_pod_s_memory(launch, undisturbed):
+    second, known = replaced_leader(launch, trainer_config(launch.directory, **CONFIG), TEST_DO="slow", TEST_AT="1")
+    assert resumed_after(second) >= known - 10
     assert second.ended["summary"]["weightsSha256"] == undisturbed
+
+
+SCRIPT = """
+import json, os, time
+import keras
+import numpy as np
+
+class Count(keras.callbacks.Callback):
+    seen = 0
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(float(os.environ.get("TEST_SECONDS", "0")))
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen += 1
+    def on_train_end(self, logs=None):
+        print("has seen", self.seen, "epochs", flush=True)
+
+class First(Count):
+    pass
+
+keras.utils.set_random_seed(7)
+x = np.random.default_rng(1).normal(size=(203, 6))
+y = (x @ np.arange(18).reshape(6, 3)).argmax(1)
+model = keras.Sequential([keras.Input((6,)), keras.layers.Dropout(0.3), keras.layers.Dense(3)])
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+of_first = [First()] if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0 else []
+logger = keras.callbacks.CSVLogger(os.environ["TEST_CSV"])
+stop = keras.callbacks.EarlyStopping("loss", patience=9, restore_best_weights=True)
+model.fit(x, y, epochs=6, verbose=0, callbacks=[*of_first, Count(), logger, stop])
+"""
+
+
+@pytest.mark.deep
+def test_so_it_does_with_a_script_whose_callbacks_are_not_all_on_the_other_worker(launch):
+    """Its log is in a volume, and has each epoch once."""
+    (launch.directory / "script.py").write_text(SCRIPT)
+    config = {"entrypoint": "script.py", "checkpoint": CONFIG["checkpoint"]}
+    logs = [launch.directory / f"{name}.csv" for name in ("undisturbed", "disturbed")]
+    told = [{"TFGPU_CODE_DIR": str(launch.directory), "TEST_CSV": str(log)} for log in logs]
+    undisturbed = {**config, "output": {"directory": str(launch.directory / "script")}}
+    tasks = launch.start_workers(undisturbed, env=dict.fromkeys((0, 1), told[0]))
+    assert [task.wait() for task in tasks] == [0, 0], tasks[0].log + tasks[1].log
+    second, known = replaced_leader(launch, config, **told[1])
+    assert resumed_after(second) >= known - 10
+    assert second.ended["summary"]["weightsSha256"] == tasks[0].ended["summary"]["weightsSha256"]
+    assert second.log.count("has seen 6 epochs") == 2
+    assert logs[0].read_text() == logs[1].read_text()
 
 
 def test_an_exception_of_the_user_is_never_tried_again(launch):

@@ -120,7 +120,7 @@ SPARE = {"runPolicy": {"recovery": "InPlace", "spares": 1}}
         (IN_PLACE, "The steps since the newest copy in the memory of the other workers are computed again."),
         (
             {**IN_PLACE, "trainer": {**TRAINER, "entrypoint": "train.py"}},
-            "A script has that copy only in the pod of worker 0",
+            "A script has copies of the fit() that runs",
         ),
         ({**OWN_IN_PLACE, "replicaSpecs": TWO_OWN_PROGRAMS}, "It continues from the program's last checkpoint."),
         (SPARE, "A spare replaces any other lost pod, and the new pod becomes a spare."),

@@ -266,8 +266,10 @@ def _lost_pods(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     else:
         yield "failure", "The steps since the newest copy in the memory of the other workers are computed again."
     if spec.trainer is not None and spec.trainer.may_be_script:
-        text = f"A script has that copy only in the pod of {leader}: without that pod it continues from its checkpoint."
-        yield "failure", text
+        yield (
+            "failure",
+            "A script has copies of the fit() that runs; with keras.distribution it has none.",
+        )
     yield "failure", f"While the pod of {leader} is created again, the others wait."
     if plan.members.spares:
         yield "failure", "A spare replaces any other lost pod, and the new pod becomes a spare."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Number
 from pathlib import Path
@@ -40,11 +41,17 @@ class Agreement:
         if self._peers.workers > 1:
             self(f"calls {name}(){place_in(self._script)}{_described(arguments)}")
 
-    def say_of_callbacks(self, callbacks: Any) -> None:
-        """Log which callbacks of a fit() are not on every worker: these may only observe."""
-        names = ", ".join(that_may_train(callbacks))
-        if found := self._peers.differing(f"has the callbacks {names}" if names else "has no callbacks"):
+    def on_callbacks(self, callbacks: Any) -> set[str]:
+        """The classes of a fit()'s callbacks of which the chief has more than another worker: these may only observe.
+
+        Any difference is logged.
+        """
+        names = that_may_train(callbacks)
+        found = self._peers.differing(f"has the callbacks {', '.join(names)}" if names else "has no callbacks")
+        if found:
             say(f"{self._by_worker(found)}: what changes the training must be on every worker")
+        chiefs, *others = (Counter(text.removeprefix("has the callbacks ").split(", ")) for text in found or [""])
+        return {name for other in others for name in chiefs - other}
 
     def _by_worker(self, texts: Sequence[str]) -> str:
         """`worker 0 …, worker 1 …`, with the first worker of each text."""

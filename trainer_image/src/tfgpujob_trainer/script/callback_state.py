@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,10 +28,12 @@ class CallbackState:
         self._callbacks = callbacks
         self._at_begin = [{n: _digest(v) for n, v in _remembered(callback).items()} for callback in callbacks]
 
-    def changed(self) -> dict[str, Any]:
-        """For a checkpoint, in JSON values and arrays."""
+    def changed(self, of: Callable[[keras.callbacks.Callback], bool] = lambda _: True) -> dict[str, Any]:
+        """For a checkpoint, in JSON values and arrays; of some of the callbacks, or of all."""
         changed = []
         for callback, before in zip(self._callbacks, self._at_begin, strict=True):
+            if not of(callback):
+                continue
             now = _remembered(callback)
             attributes = {name: value for name, value in now.items() if before.get(name) != _digest(value)}
             changed.append({"class": _class(callback), "attributes": attributes})

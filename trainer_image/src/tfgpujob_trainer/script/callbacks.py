@@ -7,7 +7,7 @@ hold. Anything else is logged when training begins.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfgpujob_trainer.checkpoints.state import apart
 from tfgpujob_trainer.cluster.peers import Peers
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.model.optimizers import optimizers_of
@@ -150,14 +151,17 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         peers: Peers,
         *,
         agree: Callable[[str], None],
+        only_on_chief: Collection[str] = (),
         epochs: int,
         steps: int,
         verbose: Any = 0,
         validation_freq: Any = 1,
     ) -> None:
+        """`only_on_chief`: the classes of which another worker has fewer."""
         super().__init__(callbacks, model, verbose, add_history=True, epochs=epochs, steps=steps)
         self._validated = None if isinstance(validation_freq, int) else frozenset(validation_freq)
         self._peers, self._agree = peers, agree
+        self._on_chief = {id(one) for one in callbacks if only_writes(one) or type(one).__name__ in only_on_chief}
         self.per_batch = _have_any(callbacks, _BATCH_HOOKS)
         self._stops_in_epochs = _have_any([one for one in callbacks if not only_writes(one)], _BATCH_HOOKS)
         self.stops = model.stop_training = self._asks = self._ended = False
@@ -229,6 +233,13 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         variables = [local_value(variable) for variable in self._held()]
         kept = {"stops": self.stops, "logs": logs, "variables": variables}
         return {**kept, "traced": [one.state() for one in traced(self._model)], **self._state.changed()}
+
+    def chiefs_state(self) -> dict[str, Any]:
+        """Without callbacks that hold arrays."""
+        if not self._on_chief:
+            return {}
+        state = self._state.changed(lambda one: id(one) in self._on_chief)
+        return state | {"callbacks": [one for one in state["callbacks"] if not apart(one)[1]]}
 
     def _held(self) -> list[Any]:
         held = {name: self._outside[name] | vars(callback) for name, callback in self._named.items()}

@@ -83,6 +83,7 @@ class Takeover:
                 model,
                 session.peers,
                 agree=self.agree,
+                only_on_chief=self.agree.on_callbacks(call.callbacks),
                 epochs=epochs,
                 steps=steps,
                 verbose=call.verbose,
@@ -111,7 +112,6 @@ class Takeover:
                 os.environ["TF_CONFIG"] = self._tf_config
             serve_rows(fit, session.env, session.heartbeat)
         say(f"fit() number {self.fits} of {self._path.name}")
-        self.agree.say_of_callbacks(call.callbacks)
         trainer = trainer_of(fit.settings, session)
         with session.strategy.scope():
             model.reset_metrics()  # which evaluate() leaves as they are

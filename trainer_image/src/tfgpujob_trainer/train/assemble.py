@@ -70,6 +70,9 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
     for note in (*drawn, *global_draw_notes(session.name)):
         say(note)
     variables = variables_to_save(built.model, list(captured.values()))
+    which = str(output.relative_to(session.job.output.directory)) if fit.of_script else ""
+    # A script may give callbacks, and what these hold, to one worker only.
+    alike = not fit.of_script or not peers.differing(json.dumps([*variables]))
     manager = partial(
         CheckpointManager,
         variables=variables,
@@ -91,7 +94,7 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
         store,
         start=lambda peers: start_from(settings, built.model, list(variables.values()), peers),
         published=lambda *saved: heartbeat.run_status.update(lastCheckpoint=published(*saved)),
-        in_memory=in_memory(variables, output, of_script=fit.of_script, is_chief=peers.is_chief),
+        in_memory=in_memory(variables, of=which) if alike or peers.is_chief else None,
     )
     log = TrainingLog(
         steps=total_steps,
@@ -123,15 +126,10 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
     )
 
 
-def in_memory(
-    variables: Mapping[str, Any], output: Path, *, of_script: bool, is_chief: bool
-) -> InMemoryCheckpoints | None:
+def in_memory(variables: Mapping[str, Any], *, of: str) -> InMemoryCheckpoints | None:
     """The in-memory checkpoints of this process, if its supervisor keeps any."""
     file = MemoryFile.from_environment()
-    if file is None or (of_script and not is_chief):
-        # Some of a script's callbacks exist only on the chief, so no other worker could provide their state.
-        return None
-    return InMemoryCheckpoints(file, variables, of=str(output) if of_script else "")
+    return None if file is None else InMemoryCheckpoints(file, variables, of=of)
 
 
 def published(path: Path, step: int, seconds: float) -> dict[str, Any]:

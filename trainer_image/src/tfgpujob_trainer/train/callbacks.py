@@ -92,6 +92,10 @@ class Hooks(BatchHooks, ABC):
         """Their state for a checkpoint, in JSON values and arrays."""
 
     @abstractmethod
+    def chiefs_state(self) -> dict[str, Any]:
+        """On the chief, the part of `state` that another worker lacks, in JSON values; empty if there is none."""
+
+    @abstractmethod
     def resumed(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint's state when training begins."""
 
@@ -150,6 +154,10 @@ class Callbacks(Hooks):
     def state(self) -> dict[str, Any]:
         """The rows that CSVLogger has written. Nothing else, because they only observe."""
         return {"csv": csv_logs.sizes(self._callbacks)}
+
+    def chiefs_state(self) -> dict[str, Any]:
+        """All of it."""
+        return self.state() if self._callbacks else {}
 
     def resumed(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint's state when training begins."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -84,6 +85,8 @@ class Run(Generic[S_co]):
     """Number of saves of this process, except those due by time."""
     saved_at: float = 0.0
     """When this process saved last, or began to train."""
+    chiefs_state: dict[str, Any] = field(default_factory=dict)
+    """The state of the callbacks that only the chief has, after its last epoch."""
 
     def done(self, position: Position) -> bool:
         """True after the last step: the configured one, or because there is no more improvement."""
@@ -93,6 +96,8 @@ class Run(Generic[S_co]):
 def begin_training(run: Run[Steps], position: Position) -> None:
     """Call the callbacks' hooks for the start of training, and repeat an evaluation that a stop left out."""
     run.callbacks("on_train_begin")
+    if run.peers.workers > 1:
+        _share_chiefs_state(run)
     run.saved_at = time.monotonic()
     if run.evaluation_pending:
         found = {} if run.built.validation is None else _evaluate(run, position)[0]
@@ -153,6 +158,13 @@ def after_step(run: Run[Steps], batch: GlobalBatch, position: Position, *, stop:
 
 def _epoch_end(run: Run[Steps], epoch: int, found: dict[str, Any]) -> None:
     run.callbacks("on_epoch_end", epoch, {**run.last_epoch, **_of_validation(found)})
+    if run.chiefs_state:
+        _share_chiefs_state(run)
+
+
+def _share_chiefs_state(run: Run[Steps]) -> None:
+    """Send it to all workers for their copies in memory, because the chief's pod may be lost."""
+    run.chiefs_state = json.loads(run.peers.broadcast_from_chief(json.dumps(run.callbacks.chiefs_state()).encode()))
 
 
 def _of_validation(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,9 +318,16 @@ def _whole_state(run: Run[Steps], position: Position, *, evaluation_pending: boo
     return {
         **_state(run, position),
         "owesEvaluation": evaluation_pending,
-        "callbacks": run.callbacks.state(),
+        "callbacks": _state_of_callbacks(run),
         "metrics": [np.zeros(v.shape) if at_epoch_start else np.asarray(v) for v in run.metric_states],
     }
+
+
+def _state_of_callbacks(run: Run[Steps]) -> dict[str, Any]:
+    own, chiefs = run.callbacks.state(), run.chiefs_state
+    if run.peers.is_chief or not chiefs:
+        return own
+    return own | chiefs | {"callbacks": [*chiefs.get("callbacks", ()), *own.get("callbacks", ())]}
 
 
 def wait_for_save(run: Run[Steps], position: Position) -> None:
