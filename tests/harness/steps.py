@@ -19,8 +19,11 @@ _WORK_SECONDS: Final = 0.010
 
 @dataclass(slots=True)
 class Steps:
-    longest: float = 0.0
-    what: str = ""
+    """The steps of one run, in their order."""
+
+    count: int = 0
+    long: dict[int, str] = field(default_factory=dict)
+    """Those that held the loop for too long, by their number. A machine that others use too makes all slower."""
     _collecting: float = field(default=0.0, repr=False)
     _began: float = field(default=0.0, repr=False)
 
@@ -34,15 +37,9 @@ class Steps:
 
     def took(self, seconds: float, handle: Any) -> None:
         seconds, self._collecting = seconds - self._collecting, 0.0
-        if seconds > self.longest:
-            self.longest, self.what = seconds, repr(handle)[:200]
-
-    @property
-    def held(self) -> str:
-        """What held the loop for too long; empty if nothing did. A machine that others use too makes all slower."""
-        if self.longest <= HELD_SECONDS or self.longest <= HELD_SECONDS * max(slowness() for _ in range(5)):
-            return ""
-        return f"{self.longest:.3f} s of CPU in one piece: {self.what}"
+        if seconds > HELD_SECONDS and seconds > HELD_SECONDS * max(slowness() for _ in range(5)):
+            self.long[self.count] = f"{seconds:.3f} s of CPU in one piece: {repr(handle)[:200]}"
+        self.count += 1
 
 
 def slowness() -> float:
@@ -60,11 +57,7 @@ def watched() -> Iterator[Steps]:
     def timed(handle: Any) -> None:
         began = clock()
         run(handle)
-        took = clock() - began
-        if took > steps.longest:
-            steps.took(took, handle)
-        elif steps._collecting:
-            steps._collecting = 0.0
+        steps.took(clock() - began, handle)
 
     gc.callbacks.append(steps.collected)
     try:
