@@ -7,11 +7,13 @@ There is no input or output: a coroutine that waits for a socket or a thread wai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -69,7 +71,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 def run(main: Coroutine[Any, Any, T], loop: VirtualLoop | None = None) -> T:
     """Run `main` to its end under virtual time, then cancel whatever it left running.
 
-    Like asyncio.run, it wants no loop around it: tests that use it are plain functions.
+    Like asyncio.run, it wants no loop around it: tests that use it are plain functions, or `virtual`.
     """
     loop = loop or VirtualLoop()
     asyncio.set_event_loop(loop)
@@ -79,6 +81,16 @@ def run(main: Coroutine[Any, Any, T], loop: VirtualLoop | None = None) -> T:
         _cancel_all(loop)
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def virtual(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """A test that is a coroutine, under virtual time."""
+
+    @wraps(test)
+    def runs(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run(test(*args, **kwargs))
+
+    return runs
 
 
 def _cancel_all(loop: VirtualLoop) -> None:

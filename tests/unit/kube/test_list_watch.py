@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.harness.vtime import run
+from tests.harness.vtime import run, virtual
 from tests.unit.shell.make import pod
 
 from tfgpujob.kube.errors import ApiError
@@ -101,7 +101,8 @@ def test_what_the_backoff_raises_ends_it() -> None:
         server.seen()
 
 
-def test_all_pages_of_a_list_are_fetched() -> None:
+@virtual
+async def test_all_pages_of_a_list_are_fetched() -> None:
     tokens: list[str] = []
 
     async def fetch(token: str) -> ListPage:
@@ -110,10 +111,7 @@ def test_all_pages_of_a_list_are_fetched() -> None:
             {"items": [{"page": token}], "metadata": {"resourceVersion": "9", "continue": "" if token else "t"}}
         )
 
-    async def main() -> list[ListPage]:
-        return [page async for page in pages(fetch)]
-
-    found = run(main())
+    found = [page async for page in pages(fetch)]
     assert tokens == ["", "t"]
     assert [page.items for page in found] == [[{"page": ""}], [{"page": "t"}]]
     assert found[-1].resource_version == "9"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.harness.scripted import ScriptedCluster
-from tests.harness.vtime import run
+from tests.harness.vtime import run, virtual
 
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.kube.errors import ApiError
@@ -74,51 +74,42 @@ class Partitioned(ScriptedCluster):
         return await self.behind.replace_lease(namespace, body)
 
 
-def test_one_leads_and_the_other_waits() -> None:
-    async def main() -> Hall:
-        hall = Hall()
-        hall.join("a")
-        await asyncio.sleep(1)
-        hall.join("b", skew=3600)
-        await asyncio.sleep(120)
-        return hall
-
-    hall = run(main())
+@virtual
+async def test_one_leads_and_the_other_waits() -> None:
+    hall = Hall()
+    hall.join("a")
+    await asyncio.sleep(1)
+    hall.join("b", skew=3600)
+    await asyncio.sleep(120)
     assert hall.began == [("a", 0.0)]
     assert hall.most == 1
 
 
-def test_a_clean_stop_hands_over_at_once() -> None:
-    async def main() -> Hall:
-        hall = Hall()
-        first = hall.join("a")
-        await asyncio.sleep(1)
-        hall.join("b")
-        await asyncio.sleep(60)
-        first.cancel()
-        await asyncio.wait({first})
-        assert hall.cluster.held("Lease", "lease")["spec"]["holderIdentity"] == ""
-        await asyncio.sleep(RETRY_SECONDS * 2)
-        return hall
-
-    hall = run(main())
+@virtual
+async def test_a_clean_stop_hands_over_at_once() -> None:
+    hall = Hall()
+    first = hall.join("a")
+    await asyncio.sleep(1)
+    hall.join("b")
+    await asyncio.sleep(60)
+    first.cancel()
+    await asyncio.wait({first})
+    assert hall.cluster.held("Lease", "lease")["spec"]["holderIdentity"] == ""
+    await asyncio.sleep(RETRY_SECONDS * 2)
     assert [who for who, _ in hall.began] == ["a", "b"]
     assert hall.began[1][1] <= 61 + RETRY_SECONDS
     assert hall.most == 1
 
 
-def test_a_leader_that_cannot_renew_stops_before_another_starts() -> None:
-    async def main() -> Hall:
-        hall = Hall()
-        network = Partitioned(hall.cluster)
-        hall.join("a", cluster=network)
-        await asyncio.sleep(5)
-        hall.join("b")
-        network.hangs = True
-        await asyncio.sleep(60)
-        return hall
-
-    hall = run(main())
+@virtual
+async def test_a_leader_that_cannot_renew_stops_before_another_starts() -> None:
+    hall = Hall()
+    network = Partitioned(hall.cluster)
+    hall.join("a", cluster=network)
+    await asyncio.sleep(5)
+    hall.join("b")
+    network.hangs = True
+    await asyncio.sleep(60)
     assert [who for who, _ in hall.began] == ["a", "b"]
     stopped, started = hall.ended[0][1], hall.began[1][1]
     assert stopped <= 5 + RENEW_DEADLINE
@@ -126,67 +117,59 @@ def test_a_leader_that_cannot_renew_stops_before_another_starts() -> None:
     assert hall.most == 1
 
 
-def test_a_killed_leader_is_followed_after_the_lease_ran_out() -> None:
-    async def main() -> Hall:
-        hall = Hall()
-        killed = hall.join("a")
-        await asyncio.sleep(1)
-        hall.cluster.refuse = lambda call: None
-        hall.join("b")
-        await asyncio.sleep(30)
-        # Killed without a chance to release.
-        refused = ApiError(0, "Unreachable", "killed")
+@virtual
+async def test_a_killed_leader_is_followed_after_the_lease_ran_out() -> None:
+    hall = Hall()
+    killed = hall.join("a")
+    await asyncio.sleep(1)
+    hall.cluster.refuse = lambda call: None
+    hall.join("b")
+    await asyncio.sleep(30)
+    # Killed without a chance to release.
+    refused = ApiError(0, "Unreachable", "killed")
 
-        def dead(call: str) -> None:
-            raise refused
+    def dead(call: str) -> None:
+        raise refused
 
-        hall.cluster.refuse = dead
-        killed.cancel()
-        await asyncio.wait({killed})
-        hall.cluster.refuse = lambda call: None
-        await asyncio.sleep(LEASE_SECONDS + 2 * RETRY_SECONDS)
-        return hall
-
-    hall = run(main())
+    hall.cluster.refuse = dead
+    killed.cancel()
+    await asyncio.wait({killed})
+    hall.cluster.refuse = lambda call: None
+    await asyncio.sleep(LEASE_SECONDS + 2 * RETRY_SECONDS)
     assert [who for who, _ in hall.began] == ["a", "b"]
     assert hall.began[1][1] >= 31 + LEASE_SECONDS - RETRY_SECONDS
 
 
-def test_the_same_identity_goes_on_at_once_after_a_crash() -> None:
-    async def main() -> Hall:
-        hall = Hall()
-        hall.cluster.server.place(
-            {
-                "kind": "Lease",
-                "metadata": {"namespace": "ns", "name": "lease"},
-                "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "leaseTransitions": 3},
-            }
-        )
-        hall.join("a")
-        await asyncio.sleep(1)
-        assert hall.cluster.held("Lease", "lease")["spec"]["leaseTransitions"] == 3
-        return hall
-
-    assert run(main()).began == [("a", 0.0)]
+@virtual
+async def test_the_same_identity_goes_on_at_once_after_a_crash() -> None:
+    hall = Hall()
+    hall.cluster.server.place(
+        {
+            "kind": "Lease",
+            "metadata": {"namespace": "ns", "name": "lease"},
+            "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "leaseTransitions": 3},
+        }
+    )
+    hall.join("a")
+    await asyncio.sleep(1)
+    assert hall.cluster.held("Lease", "lease")["spec"]["leaseTransitions"] == 3
+    assert hall.began == [("a", 0.0)]
 
 
-def test_a_short_outage_costs_no_leadership() -> None:
-    async def main() -> Hall:
-        hall = Hall()
-        network = Partitioned(hall.cluster)
-        hall.join("a", cluster=network)
-        await asyncio.sleep(3)
+@virtual
+async def test_a_short_outage_costs_no_leadership() -> None:
+    hall = Hall()
+    network = Partitioned(hall.cluster)
+    hall.join("a", cluster=network)
+    await asyncio.sleep(3)
 
-        def away(call: str) -> None:
-            raise ApiError(503, "ServiceUnavailable", "later")
+    def away(call: str) -> None:
+        raise ApiError(503, "ServiceUnavailable", "later")
 
-        hall.cluster.refuse = away
-        await asyncio.sleep(RENEW_DEADLINE - 4)
-        hall.cluster.refuse = lambda call: None
-        await asyncio.sleep(60)
-        return hall
-
-    hall = run(main())
+    hall.cluster.refuse = away
+    await asyncio.sleep(RENEW_DEADLINE - 4)
+    hall.cluster.refuse = lambda call: None
+    await asyncio.sleep(60)
     assert hall.began == [("a", 0.0)]
     assert hall.ended == [] or hall.ended[0][1] > 60
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.harness.known import snapshot_of
 from tests.harness.scripted import ScriptedCluster
-from tests.harness.vtime import run
+from tests.harness.vtime import virtual
 from tests.unit.shell.make import job, pod
 
 from tfgpujob.core.observed.snapshot import Kind
@@ -90,21 +90,19 @@ def test_when_no_node_is_ready_none_is_lost() -> None:
     assert nodes.put(node("b", "True", 4)) == {"a"}
 
 
-def test_a_job_sees_the_lost_ones_of_its_nodes_only_and_hears_of_them() -> None:
-    async def main() -> None:
-        there = pod()
-        there["spec"] = {**there.get("spec", {}), "nodeName": "b"}
-        cluster, store = ScriptedCluster(job(), there, node("a"), node("b", "Unknown"), node("c", "Unknown")), Store()
-        changed: list[Key] = []
-        syncing = Resync(cluster, store, changed.append, namespaces=(), random=lambda: 0.5, nodes=True)
-        await syncing.once()
-        key = Key("ns", "train")
-        assert snapshot_of(store, key).lost_nodes == {"b"}
-        assert changed[-1] == key
-        assert syncing.versions[Kind.NODE, None] == cluster.version
-        assert store.jobs_on({"c"}) == []
-
-    run(main())
+@virtual
+async def test_a_job_sees_the_lost_ones_of_its_nodes_only_and_hears_of_them() -> None:
+    there = pod()
+    there["spec"] = {**there.get("spec", {}), "nodeName": "b"}
+    cluster, store = ScriptedCluster(job(), there, node("a"), node("b", "Unknown"), node("c", "Unknown")), Store()
+    changed: list[Key] = []
+    syncing = Resync(cluster, store, changed.append, namespaces=(), random=lambda: 0.5, nodes=True)
+    await syncing.once()
+    key = Key("ns", "train")
+    assert snapshot_of(store, key).lost_nodes == {"b"}
+    assert changed[-1] == key
+    assert syncing.versions[Kind.NODE, None] == cluster.version
+    assert store.jobs_on({"c"}) == []
 
 
 def versioned(name: str, runtime: str, kubelet: str = "v1.36.2", version: int = 1) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from tests.harness.known import snapshot_of
-from tests.harness.vtime import run
+from tests.harness.vtime import virtual
 from tests.unit.shell.make import flush, job, pod
 from tests.unit.shell.rig import CONFIG, INTENT, KEY, NOW, STATUS, Brain, Rig, create_pod
 
@@ -163,34 +163,28 @@ def test_a_server_error_that_stays_becomes_a_refusal() -> None:
     assert brain.refusals == (Refusal(Kind.POD, "train-worker-0", 500, "InternalError", "failed calling webhook"),)
 
 
-def test_retry_after_is_honoured() -> None:
+@virtual
+async def test_retry_after_is_honoured() -> None:
     brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)))
-
-    async def main() -> float:
-        rig = Rig(brain, job())
-        rig.refuse("create", ApiError(429, "TooManyRequests", "later", retry_after=9))
-        await rig.worker.reconcile_once(KEY)
-        await rig.queue.get()
-        return asyncio.get_running_loop().time()
-
-    assert run(main()) == pytest.approx(9)
+    rig = Rig(brain, job())
+    rig.refuse("create", ApiError(429, "TooManyRequests", "later", retry_after=9))
+    await rig.worker.reconcile_once(KEY)
+    await rig.queue.get()
+    assert asyncio.get_running_loop().time() == pytest.approx(9)
 
 
-def test_our_own_pod_under_a_taken_name_counts_as_created() -> None:
+@virtual
+async def test_our_own_pod_under_a_taken_name_counts_as_created() -> None:
     created = Event("Normal", "Created", "a pod")
     brain = Brain(Outcome(creates=(create_pod("train-worker-0"),)), StatusUpdate(status=STATUS, events=(created,)))
-
-    async def main() -> float:
-        rig = Rig(brain, job(), pod("train-worker-0", uid="made-before"))
-        assert await rig.worker.reconcile_once(KEY) == "ok"
-        assert brain.refusals == ()
-        assert [p.uid for p in rig.store.pods(KEY)] == ["made-before"]
-        await flush(rig.recorder)
-        assert "event Created" not in rig.cluster.calls, "nothing was created"
-        await rig.queue.get()
-        return asyncio.get_running_loop().time()
-
-    assert run(main()) > 0, "it is looked at again, but not at once: this may go on for ever"
+    rig = Rig(brain, job(), pod("train-worker-0", uid="made-before"))
+    assert await rig.worker.reconcile_once(KEY) == "ok"
+    assert brain.refusals == ()
+    assert [p.uid for p in rig.store.pods(KEY)] == ["made-before"]
+    await flush(rig.recorder)
+    assert "event Created" not in rig.cluster.calls, "nothing was created"
+    await rig.queue.get()
+    assert asyncio.get_running_loop().time() > 0, "it is looked at again, but not at once: this may go on for ever"
 
 
 @pytest.mark.parametrize(("owner", "label"), [("", None), ("", "train"), ("another-job", "train")])
@@ -231,17 +225,14 @@ def test_a_lookup_is_answered_by_the_api_server_before_anything_is_decided() -> 
     assert [p.uid for p in brain.seen[1].pods] == ["missed"]
 
 
-def test_the_next_look_is_at_the_earlier_deadline() -> None:
+@virtual
+async def test_the_next_look_is_at_the_earlier_deadline() -> None:
     later, sooner = NOW + timedelta(minutes=30), NOW + timedelta(seconds=10)
     brain = Brain(Outcome(requeue_at=later), StatusUpdate(requeue_at=sooner))
-
-    async def main() -> float:
-        rig = Rig(brain, job())
-        await rig.worker.reconcile_once(KEY)
-        await rig.queue.get()
-        return asyncio.get_running_loop().time()
-
-    assert run(main()) == pytest.approx(10)
+    rig = Rig(brain, job())
+    await rig.worker.reconcile_once(KEY)
+    await rig.queue.get()
+    assert asyncio.get_running_loop().time() == pytest.approx(10)
 
 
 def test_the_core_learns_since_when_it_has_kept_a_change_back() -> None:
