@@ -73,12 +73,12 @@ def test_those_that_are_missing_are_looked_up_until_all_have_come(monkeypatch):
         looks.append(host)
         return looks.count(host) >= later.get(host, 1)
 
-    monkeypatch.setattr(peer_names, "_resolves", resolves)
+    monkeypatch.setattr("tfgpujob_contract.peers.resolves", resolves)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     workers = ("a-worker-0.a.b.svc:2222", "a-worker-1.a.b.svc:2222")
     env = Environment(workers=workers, servers=("a-ps-0.a.b.svc:2222",), start_seconds=9)
     peer_names.resolve_peers(env, told.append)
-    assert told == [["a-worker-1", "a-ps-0"], ["a-worker-1"], ()]
+    assert told == [["a-worker-1", "a-ps-0"], ["a-worker-1"], []]
     assert looks.count("a-worker-0.a.b.svc") == 1
     told.clear()
     peer_names.resolve_peers(env, told.append)

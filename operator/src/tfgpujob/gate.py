@@ -1,11 +1,9 @@
 """The wait-for-peers init container: it waits until the host names of the other replicas resolve.
 
-Its container is called tfgpu-peer-gate, and its log lines begin with "peer gate". A name that resolves is a pod that
-has an address, not one that answers, so TensorFlow still retries; this only saves the retries, and says which replica
-everybody waits for.
+Its container is called tfgpu-peer-gate, and its log lines begin with "peer gate". TensorFlow still retries; this only
+saves the retries, and says which replica everybody waits for.
 
-It runs once in every replica, so it imports the standard library only and starts in milliseconds. The rules
-are pure (`Gate.observe`); `wait` runs them with a resolver and a clock; `main` adds the process around it.
+It runs once in every replica, so it imports little and starts in milliseconds.
 
 Exit codes: 0 all names resolve; 3 gave up at the deadline; 2 an environment variable is wrong; 143 SIGTERM.
 """
@@ -13,14 +11,15 @@ Exit codes: 0 all names resolve; 3 gave up at the deadline; 2 an environment var
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
-import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from tfgpujob_contract.peers import SAY_SECONDS, looks
 
 PEERS: Final = "TFGPU_GATE_PEERS"
 """Environment: comma-separated host names to wait for. Empty or absent: none."""
@@ -33,97 +32,35 @@ EXIT_GAVE_UP: Final = 3
 EXIT_MISUSE: Final = 2
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 
-HEARTBEAT_SECONDS: Final = 10.0
-FIRST_PAUSE_SECONDS: Final = 0.25
-# Each replica resolves all others, so the cluster's DNS gets the square of the replicas at this interval.
-LONGEST_PAUSE_SECONDS: Final = 2.0
 _NAMES_IN_A_LINE: Final = 8
 
 
-class Step(NamedTuple):
-    """What to do after looking up all names: print `line` if there is one, end with `exit_code` if there is one."""
-
-    line: str | None
-    exit_code: int | None
-
-
-class Gate(NamedTuple):
-    """One wait; times are seconds on any monotonic clock."""
-
-    peers: tuple[str, ...]
-    started: float
-    timeout: float
-    missing: tuple[str, ...]
-    said: float | None = None
-
-    @classmethod
-    def closed(cls, peers: Iterable[str], timeout: float, now: float) -> Gate:
-        """The state before the first look-up: every peer is missing."""
-        names = tuple(dict.fromkeys(peers))
-        return cls(peers=names, started=now, timeout=timeout, missing=names)
-
-    def observe(self, missing: tuple[str, ...], now: float) -> tuple[Gate, Step]:
-        """`missing`: the peers whose names don't resolve at `now`."""
-        waited = now - self.started
+def wait(peers: Collection[str], timeout: float, say: Callable[[str], None]) -> int:
+    """Look up and log until all peers resolve or time is up; returns the exit code."""
+    total, said, before = len(set(peers)), -math.inf, None
+    for waited, missing in looks(peers, timeout):
         if not missing:
-            who = "the peer resolves" if len(self.peers) == 1 else f"all {len(self.peers)} peers resolve"
-            line = f"peer gate: {who} after {waited:.1f} s"
-            return self._replace(missing=()), Step(line, 0)
-        if waited >= self.timeout:
-            line = (
-                f"peer gate: gave up after {self.timeout:g} s; {_listed(missing, len(self.peers))}. "
+            who = "the peer resolves" if total == 1 else f"all {total} peers resolve"
+            say(f"peer gate: {who} after {waited:.1f} s")
+        elif waited >= timeout:
+            say(
+                f"peer gate: gave up after {timeout:g} s; {_listed(missing, total)}. "
                 "Why those pods have not started: kubectl describe pod NAME, the part before the first dot"
             )
-            return self._replace(missing=missing), Step(line, EXIT_GAVE_UP)
-        changed = self.said is None or missing != self.missing
-        if not changed and self.said is not None and now - self.said < HEARTBEAT_SECONDS:
-            return self, Step(None, None)
-        line = f"peer gate: {waited:.0f} s of {self.timeout:g} s: {_listed(missing, len(self.peers))}"
-        return self._replace(missing=missing, said=now), Step(line, None)
+            return EXIT_GAVE_UP
+        elif missing != before or waited - said >= SAY_SECONDS:
+            said, before = waited, missing
+            say(f"peer gate: {waited:.0f} s of {timeout:g} s: {_listed(missing, total)}")
+    return 0
 
 
-def _listed(missing: tuple[str, ...], total: int) -> str:
+def _listed(missing: Sequence[str], total: int) -> str:
     shown = ", ".join(missing[:_NAMES_IN_A_LINE])
     more = len(missing) - _NAMES_IN_A_LINE
     return f"{len(missing)} of {total} peers do not resolve: {shown}{f' and {more} more' if more > 0 else ''}"
 
 
-def wait(
-    peers: Iterable[str],
-    timeout: float,
-    *,
-    resolves: Callable[[str], bool],
-    clock: Callable[[], float],
-    pause: Callable[[float], None],
-    say: Callable[[str], None],
-) -> int:
-    """Look up, log and pause until all peers resolve or time is up; returns the exit code. Each peer is resolved
-    once.
-    """
-    gate = Gate.closed(peers, timeout, clock())
-    seconds = FIRST_PAUSE_SECONDS
-    while True:
-        missing = tuple(peer for peer in gate.missing if not resolves(peer))
-        progress = missing != gate.missing
-        gate, step = gate.observe(missing, clock())
-        if step.line is not None:
-            say(step.line)
-        if step.exit_code is not None:
-            return step.exit_code
-        seconds = FIRST_PAUSE_SECONDS if progress else min(seconds * 1.5, LONGEST_PAUSE_SECONDS)
-        pause(min(seconds, max(0.0, gate.started + timeout - clock())))
-
-
-def resolves(host: str) -> bool:
-    """True if the name has an address now; False also when the DNS server is down."""
-    try:
-        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-    except (OSError, UnicodeError):
-        return False
-    return True
-
-
-def _parse(environment: os._Environ[str]) -> tuple[list[str], float]:
+def _parse(environment: Mapping[str, str]) -> tuple[list[str], float]:
     peers = [peer.strip() for peer in environment.get(PEERS, "").split(",") if peer.strip()]
     text = environment.get(TIMEOUT, "")
     try:
@@ -161,7 +98,7 @@ def main() -> None:
         say(f"peer gate: {error}")
         code = EXIT_MISUSE
     else:
-        code = wait(peers, timeout, resolves=resolves, clock=time.monotonic, pause=time.sleep, say=say)
+        code = wait(peers, timeout, say)
     _finish(code, last)
 
 
