@@ -24,8 +24,8 @@ async def pod(answer: bytes, *, hang: bool = False) -> AsyncIterator[tuple[HttpP
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server, HttpProgressClient(server.sockets[0].getsockname()[1]) as ask:
-        yield ask, asked
+    async with server:
+        yield HttpProgressClient(server.sockets[0].getsockname()[1]), asked
 
 
 def http(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:

@@ -95,16 +95,15 @@ def asked(port: int, times: int = 4, *, put: bool = False) -> tuple[list[object]
                 await asyncio.sleep(0.002)
                 most = max(most, time.thread_time() - began)
 
-        async with HttpProgressClient(port) as ask:
-            watching = asyncio.create_task(watch())
-            await asyncio.sleep(0.05)
-            most, began = 0.0, time.monotonic()
-            asks: list[Awaitable[object]] = [
-                ask.put_workers("127.0.0.1", "0af3", 2) if put else ask("127.0.0.1", "0af3") for _ in range(times)
-            ]
-            found = list(await asyncio.gather(*asks))
-            took, going = time.monotonic() - began, False
-            await watching
+        ask, watching = HttpProgressClient(port), asyncio.create_task(watch())
+        await asyncio.sleep(0.05)
+        most, began = 0.0, time.monotonic()
+        asks: list[Awaitable[object]] = [
+            ask.put_workers("127.0.0.1", "0af3", 2) if put else ask("127.0.0.1", "0af3") for _ in range(times)
+        ]
+        found = list(await asyncio.gather(*asks))
+        took, going = time.monotonic() - began, False
+        await watching
         return found, most, took
 
     return uvloop.run(main())
@@ -121,15 +120,11 @@ HOSTILE = {
     "a huge status line": once(b"HTTP/1.1 200 " + b"O" * (1 << 20) + b"\r\n\r\n" + REPORT),
     "endless body": flood(OK + b"\r\n", b" "),
     "endless chunks": flood(OK + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
-    "chunk extensions without an end": flood(OK + b"Transfer-Encoding: chunked\r\n\r\n1;", b"a"),
-    "a chunk of a terabyte": flood(OK + b"Transfer-Encoding: chunked\r\n\r\nffffffffff\r\n", b" "),
-    "a negative chunk": once(OK + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nabc\r\n0\r\n\r\n"),
-    "another coding": flood(OK + b"Transfer-Encoding: gzip\r\n\r\n", b"0\r\n\r\n"),
     "a length of a terabyte": flood(OK + b"Content-Length: 1099511627776\r\n\r\n", b" "),
     "a length of many digits": once(OK + b"Content-Length: " + b"9" * 16000 + b"\r\n\r\n"),
     "a negative length": once(OK + b"Content-Length: -5\r\n\r\n" + REPORT),
     "a byte at a time": little_at_a_time(OK + b"Content-Length: 1000\r\n\r\n"),
-    "chunks a byte at a time": little_at_a_time(OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 200),
+    "no length": once(OK + b"\r\n" + REPORT),
     "nothing": once(b""),
     "only line ends": flood(b"", b"\r\n"),
     "another protocol": once(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
@@ -166,14 +161,11 @@ FULL = REPORT + b" " * (MAX_PROGRESS - len(REPORT))
     "answer",
     [
         body_of(REPORT),
-        OK + b"\r\n" + REPORT,
-        b"HTTP/1.0 200\r\n\r\n" + REPORT,
-        OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"2d;a=b\r\n" + REPORT + b"\r\n0\r\n\r\n",
-        OK + b"transfer-encoding: chunked\r\n\r\n" + b"".join(b"1\r\n%c\r\n" % c for c in REPORT) + b"0\r\n\r\n",
+        b"HTTP/1.0 200\r\nContent-Length: 45\r\n\r\n" + REPORT,
         body_of(REPORT) + b"and more than it says",
         body_of(FULL),
     ],
-    ids=["length", "to its end", "1.0", "chunks", "small chunks", "more than it says", "the longest"],
+    ids=["length", "1.0", "more than it says", "the longest"],
 )
 def test_an_answer_is_read(answer: bytes) -> None:
     def say(connection: socket.socket) -> None:

@@ -262,8 +262,8 @@ async def operate(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises TaskDiedError when a background task ends before that."""
     stop = asyncio.Event()
     _stop_on_signals(stop)
-    writer = _history(settings)
-    async with await KubeCluster.connect() as cluster, HttpProgressClient() as pods:
+    writer, pods = _history(settings), HttpProgressClient()
+    async with await KubeCluster.connect() as cluster:
         settings = await with_gangs(settings, cluster.serves)
         settings = await with_devices(settings, cluster.serves)
         settings = await with_kueue(settings, cluster.serves)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Final, Self
+from typing import Final
 
 from tfgpujob_contract.pod import MAX_PROGRESS, MAX_SERIES, PROGRESS_PORT, PROGRESS_TOKEN_HEADER
 
@@ -32,17 +32,12 @@ None: it can't be reached.
 class HttpProgressClient:
     """HTTP read by hand: no library limits how much of an answer it processes before it yields to the event loop.
 
-    Only the first answer is read, so `100 Continue` is refused; no redirects, no compression, no kept connection.
+    Only the first answer is read, with the length that a trainer gives: so `100 Continue` and chunks are refused. No
+    redirects, no compression, no kept connection.
     """
 
     def __init__(self, port: int = PROGRESS_PORT) -> None:
         self._port = port
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        pass
 
     async def __call__(self, ip: str, token: str) -> bytes | None:
         answer = await self._request("GET /progress", ip, token)
@@ -87,7 +82,7 @@ class HttpProgressClient:
 
 
 async def _answer(reader: asyncio.StreamReader, most: int) -> tuple[int, bytes]:
-    """Status and body. Raises ValueError for an answer that is not final, or too long."""
+    """Status and body. Raises ValueError for an answer that is not final, says no length, or is too long."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     version, _, said = first.partition(" ")
@@ -95,34 +90,7 @@ async def _answer(reader: asyncio.StreamReader, most: int) -> tuple[int, bytes]:
     if version not in {"HTTP/1.0", "HTTP/1.1"} or not HTTPStatus.OK <= status < 600:
         raise ValueError(first)
     fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    room = most - len(head)
-    if "transfer-encoding" in fields:
-        if fields["transfer-encoding"].lower() != "chunked":
-            raise ValueError("a coding that is not read")
-        return status, await _chunks(reader, room)
-    length = int(fields.get("content-length", room + 1))
-    if "content-length" in fields:
-        return status, await reader.readexactly(_within(length, room))
-    body = bytearray()
-    while read := await reader.read(room + 1 - len(body)):
-        body += read
-    return status, bytes(body[: _within(len(body), room)])
-
-
-async def _chunks(reader: asyncio.StreamReader, room: int) -> bytes:
-    chunks: list[bytes] = []
-    while True:
-        line = await reader.readuntil(b"\r\n")
-        size = int(line.partition(b";")[0], 16)
-        room = _within(room - len(line) - size, room)
-        if not size:
-            return b"".join(chunks)
-        chunks.append(await reader.readexactly(size))
-        if await reader.readexactly(2) != b"\r\n":
-            raise ValueError("a chunk does not end where it says")
-
-
-def _within(size: int, room: int) -> int:
-    if not 0 <= size <= room:
-        raise ValueError("the answer is too long")
-    return size
+    length = int(fields.get("content-length", ""))
+    if not 0 <= length <= most - len(head):
+        raise ValueError(f"a body of {length} bytes")
+    return status, await reader.readexactly(length)
