@@ -215,8 +215,3 @@ release: venv ## packages, images, chart, install.yaml, SBOMs, notes, checksums 
 .PHONY: soak
 soak: venv ## 200 jobs while operators, API server and etcd are killed (SECONDS=600)
 	@$(PY) -m tests.soak --seconds $(SECONDS)
-
-JOBS ?= 200
-.PHONY: upgrade
-upgrade: venv ## jobs through an upgrade of the operator and back: no pod restarted, no status lost (JOBS=200)
-	@$(PY) -m tests.upgrade --jobs $(JOBS)

@@ -121,33 +121,40 @@ def in_memory(folder: Path) -> Iterator[Scene]:
         operator = OperatorProcess(
             live.kubeconfig, log, namespace="default", lease="endurance", namespaces="default", name="endurance"
         )
-        lives: dict[str, Life] = {}
-        over = threading.Event()
-        living = threading.Thread(target=live_out, args=(live, lives, over), daemon=True)
-        living.start()
 
         def writes(position: int) -> list[str]:
             changes = live.do(lambda: live.server.history.all_since(position))
             return [f"{c.type} {c.kind} {c.object['metadata']['name']}" for c in changes if c.kind != "Lease"]
 
         try:
-            yield Scene(
-                kube=Kube(live.kubeconfig),
-                namespace="default",
-                operator=operator,
-                lives=lives,
-                new_job=lambda name, pods: job(name, worker=pods),
-                position=lambda: live.do(lambda: live.server.history.revision),
-                writes=writes,
-            )
+            with lived_out(live) as lives:
+                yield Scene(
+                    kube=Kube(live.kubeconfig),
+                    namespace="default",
+                    operator=operator,
+                    lives=lives,
+                    new_job=lambda name, pods: job(name, worker=pods),
+                    position=lambda: live.do(lambda: live.server.history.revision),
+                    writes=writes,
+                )
         finally:
-            over.set()
-            living.join(60)
             operator.stop()
 
 
-def live_out(live: LiveCluster, lives: Mapping[str, Life], over: threading.Event) -> None:
-    """Ends the pods of each gang when their time has come."""
+@contextmanager
+def lived_out(live: LiveCluster) -> Iterator[dict[str, Life]]:
+    """Ends the pods of each gang when their time has come. What it yields is filled while it runs."""
+    lives, over = dict[str, Life](), threading.Event()
+    living = threading.Thread(target=_live_out, args=(live, lives, over), daemon=True)
+    living.start()
+    try:
+        yield lives
+    finally:
+        over.set()
+        living.join(60)
+
+
+def _live_out(live: LiveCluster, lives: Mapping[str, Life], over: threading.Event) -> None:
     began: dict[tuple[str, str], float] = {}
 
     def look() -> None:

@@ -1,1 +1,1 @@
-"""`make upgrade`: jobs through an upgrade of the operator and back, N-1 -> N -> N-1."""
+"""Jobs through an upgrade of the operator and back, N-1 -> N -> N-1."""

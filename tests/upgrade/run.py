@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.bench.process import OperatorProcess
+from tests.endurance.operator import lived_out
+from tests.harness.live import live_cluster
 from tests.integration.eventually import eventually
 from tests.integration.kube import Kube, Object
 from tests.soak.stand_in import Life
 
+NAMESPACE = "default"
 NEVER = math.inf
 KINDS: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "one": ("OneDevice", {"worker": 1}),
@@ -33,16 +38,24 @@ SECONDS = 240.0
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """A cluster with one namespace, and a stand-in for the kubelet."""
+    """The server of the harness over HTTP, whose kubelet runs the pods."""
 
     kube: Kube
-    namespace: str
     lives: dict[str, Life]
     """What is to become of each job's pods: filled while it runs."""
     operator: Callable[[str, str | None], OperatorProcess]
     """Another one, of this name: this checkout's, or the one of that folder."""
-    pod_template: Object | None = None
-    """For every role."""
+
+
+@contextmanager
+def in_memory(folder: Path) -> Iterator[Ground]:
+    with live_cluster(folder, operator=False) as live, lived_out(live) as lives:
+
+        def operator(name: str, source: str | None) -> OperatorProcess:
+            where = {"namespace": NAMESPACE, "lease": "upgrade", "namespaces": NAMESPACE}
+            return OperatorProcess(live.kubeconfig, folder / f"{name}.log", **where, name=name, source=source)
+
+        yield Ground(kube=Kube(live.kubeconfig), lives=lives, operator=operator)
 
 
 @dataclass(frozen=True)
@@ -54,23 +67,16 @@ class Seen:
     """Uids by name."""
 
 
-@dataclass
-class Result:
-    figures: dict[str, Any] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-
 class Run:
     """`previous` is the PYTHONPATH of the last release."""
 
     def __init__(self, ground: Ground, previous: str, jobs: int, say: Callable[[str], None]) -> None:
         self._ground, self._previous, self._say = ground, previous, say
         self._states = {f"job-{number}": _of(number) for number in range(jobs)}
-        self._restarted: set[str] = set()
-        self._lost: set[str] = set()
         self._problems: list[str] = []
 
-    def result(self) -> Result:
+    def problems(self) -> list[str]:
+        """Pods that are not the same any more, and what of a status is lost."""
         before = self._ground.operator("previous", self._previous)
         operators = [before]
         try:
@@ -79,35 +85,32 @@ class Run:
                 self._submit(name, kind, state)
             self._await(PHASES)
             self._say(f"{len(self._states)} jobs are there, by the last release")
-            after = self._replace(operators, "current", None)
+            self._replace(operators, "current", None)
             self._say("the new operator has seen to all of them")
             # A job of either operator comes to its end under the other one.
             self._end("one")
-            back = self._replace(operators, "back", self._previous)
+            self._replace(operators, "back", self._previous)
             self._say("and so has the old one again")
             self._end(*KINDS)
-            figures = {"operators": len({before.pid, after.pid, back.pid}), "jobs": len(self._states)}
         finally:
             for operator in operators:
                 operator.stop()
-        figures |= {"pods_restarted": len(self._restarted), "statuses_lost": len(self._lost)}
-        return Result(figures, self._problems)
+        return self._problems
 
     def _submit(self, name: str, kind: str, state: str) -> None:
         strategy, replicas = KINDS[kind]
         self._ground.lives[name] = STATES[state](sum(replicas.values()))
-        template = {"template": self._ground.pod_template} if self._ground.pod_template else {}
         spec: Object = {
             "strategy": strategy,
             "image": "example.com/train:1",
             # So that as many run as are wanted, wherever this is.
             "gpu": {"perReplica": 0},
             "runPolicy": {"suspend": state == "suspended"},
-            "replicaSpecs": {role: {"replicas": count, **template} for role, count in replicas.items()},
+            "replicaSpecs": {role: {"replicas": count} for role, count in replicas.items()},
         }
-        self._ground.kube.create("TFGPUJob", self._ground.namespace, {"metadata": {"name": name}, "spec": spec})
+        self._ground.kube.create("TFGPUJob", NAMESPACE, {"metadata": {"name": name}, "spec": spec})
 
-    def _replace(self, operators: list[OperatorProcess], name: str, source: str | None) -> OperatorProcess:
+    def _replace(self, operators: list[OperatorProcess], name: str, source: str | None) -> None:
         """As a Deployment does: the new one is ready before the old one is asked to end. Then all must be as before."""
         before = self._seen()
         [old] = operators
@@ -119,16 +122,12 @@ class Run:
         self._await_leader(new)
         eventually(lambda: self._has_seen_all(new), "it has seen to every job", seconds=60, report=lambda: _log(new))
         self._compare(name, before, self._seen())
-        return new
 
     def _compare(self, name: str, before: Seen, after: Seen) -> None:
         gone = [pod for pod, uid in before.pods.items() if after.pods.get(pod) != uid]
-        self._restarted |= set(gone)
         self._problems += [f"{name}: pod {pod} is gone, or another one" for pod in gone]
         for job, status in before.statuses.items():
-            if lines := lost(status, after.statuses.get(job, {})):
-                self._lost.add(job)
-                self._problems += [f"{name}: {job}: {line}" for line in lines]
+            self._problems += [f"{name}: {job}: {line}" for line in lost(status, after.statuses.get(job, {}))]
 
     def _await_leader(self, operator: OperatorProcess) -> None:
         eventually(
@@ -148,7 +147,7 @@ class Run:
                 self._ground.lives[name].ends_after = 0
                 if state == "suspended":
                     change = {"spec": {"runPolicy": {"suspend": False}}}
-                    self._ground.kube.patch("TFGPUJob", self._ground.namespace, name, change)
+                    self._ground.kube.patch("TFGPUJob", NAMESPACE, name, change)
         self._await({**PHASES, **dict.fromkeys(kinds, "Succeeded")})
 
     def _await(self, phases: Mapping[str, str]) -> None:
@@ -175,10 +174,10 @@ class Run:
         return self._seen()
 
     def _seen(self) -> Seen:
-        kube, namespace = self._ground.kube, self._ground.namespace
-        pods = (pod["metadata"] for pod in kube.list("Pod", namespace))
+        kube = self._ground.kube
+        pods = (pod["metadata"] for pod in kube.list("Pod", NAMESPACE))
         return Seen(
-            {job["metadata"]["name"]: job.get("status") or {} for job in kube.list("TFGPUJob", namespace)},
+            {job["metadata"]["name"]: job.get("status") or {} for job in kube.list("TFGPUJob", NAMESPACE)},
             {pod["name"]: pod["uid"] for pod in pods if "deletionTimestamp" not in pod},
         )
 

@@ -1,4 +1,4 @@
-"""The short form of `make upgrade`: two releases as processes, and the harness's server over HTTP."""
+"""Two releases as processes, and the harness's server over HTTP: no pod is restarted, no status lost."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 import yaml
 from tests import commits
 from tests.upgrade import previous
-from tests.upgrade.ground import in_memory
-from tests.upgrade.run import Run, lost
+from tests.upgrade.run import Run, in_memory, lost
 
 needs_history = pytest.mark.skipif(not previous.is_there(), reason="a shallow clone: it has no last release")
 
@@ -21,9 +20,7 @@ needs_history = pytest.mark.skipif(not previous.is_there(), reason="a shallow cl
 @pytest.mark.deep
 def test_an_upgrade_and_a_rollback_restart_no_pod_and_lose_no_status(tmp_path: Path) -> None:
     with in_memory(tmp_path) as ground:
-        found = Run(ground, previous.checkout(tmp_path), 12, print).result()
-    assert found.problems == []
-    assert found.figures == {"operators": 3, "jobs": 12, "pods_restarted": 0, "statuses_lost": 0}
+        assert Run(ground, previous.checkout(tmp_path), 12, print).problems() == []
 
 
 def test_what_a_status_does_not_keep_is_named() -> None:
