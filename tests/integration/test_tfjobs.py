@@ -1,4 +1,4 @@
-"""TFJobs of every version and shape, converted by `tfgpu convert`, run to their end by a program without TensorFlow."""
+"""TFJobs of every shape, converted by `tfgpu convert`, run to their end by a program without TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ LEFT_AND_GONE: dict[str, tuple[set[str], set[str]]] = {
     "dynamic-workers": ({"worker"}, {"ps"}),
     "beta": (set(), {"chief", "worker", "ps"}),
     "alpha-2": ({"worker"}, set()),
-    "v1alpha1": ({"chief"}, {"ps"}),
 }
 """Roles of which pods are left when the job has ended, and roles of which none is: the clean-up that each asks for."""
 

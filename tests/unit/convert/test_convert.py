@@ -21,8 +21,7 @@ from tfgpujob.names import Role
 from tfgpujob_contract.strategies import Strategy
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases/convert").glob("*.yaml"))
-OLDER_PLACES = {"cleanPodPolicy", "cleanupPodPolicy", "backoffLimit", "activeDeadlineSeconds"}
-NAMES = {"master": "chief", "cleanupPodPolicy": "cleanPodPolicy"}
+OLDER_PLACES = {"cleanPodPolicy", "backoffLimit", "activeDeadlineSeconds"}
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -50,33 +49,19 @@ def silent(tfjob: Mapping[str, Any], conversion: Conversion) -> list[str]:
         text = written(path)
         if any(text == field or text.startswith((f"{field}.", f"{field}[")) for field in noted):
             continue
-        as_v1 = _of_v1(tfjob, path)
-        if (_translated(as_v1), value) in kept or _implied(as_v1, value, kept):
+        if (_translated(path), value) in kept or _implied(path, value, kept):
             continue
         missing.append(f"{text} = {value!r}")
     return missing
-
-
-def _of_v1(tfjob: Mapping[str, Any], path: tuple[str, ...]) -> tuple[str, ...]:
-    """v1alpha1 has its roles in a list."""
-    if path[:2] == ("spec", "replicaSpecs") and len(path) > 2:
-        replica = tfjob["spec"]["replicaSpecs"][int(path[2].strip("[]"))]
-        return ("spec", "tfReplicaSpecs", replica.get("tfReplicaType") or "MASTER", *path[3:])
-    return path
 
 
 def _translated(path: tuple[str, ...]) -> tuple[str, ...]:
     """Where the leaf stands in a TFGPUJob; list places are left out, since ports and variables may go."""
     if path[:2] == ("spec", "tfReplicaSpecs"):
         role = path[2].lower()
-        path = ("spec", "replicaSpecs", NAMES.get(role, role), *path[3:])
-    elif path[0] == "spec" and path[1] in {
-        "cleanPodPolicy",
-        "cleanupPodPolicy",
-        "backoffLimit",
-        "activeDeadlineSeconds",
-    }:
-        path = ("spec", "runPolicy", NAMES.get(path[1], path[1]), *path[2:])
+        path = ("spec", "replicaSpecs", "chief" if role == "master" else role, *path[3:])
+    elif path[0] == "spec" and path[1] in OLDER_PLACES:
+        path = ("spec", "runPolicy", *path[1:])
     return tuple(part for part in path if not part.startswith("["))
 
 
@@ -88,9 +73,7 @@ def _implied(path: tuple[str, ...], value: Any, kept: list[tuple[tuple[str, ...]
         return True
     if "ports" in path and value in {"tfjob-port", 2222}:
         return True
-    if (path[-1] == "tfPort" and value == 2222) or path[-1] == "tfReplicaType":
-        return True
-    return path[-1] in {"successPolicy", "enableDynamicWorker", "cleanupPodPolicy"} and not value
+    return path[-1] in {"successPolicy", "enableDynamicWorker"} and not value
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
@@ -222,32 +205,12 @@ run_policy = some(
     schedulingPolicy=scheduling,
     **policies,
 )
-first_replica = st.builds(
-    lambda fields, template: {**fields, "template": template},
-    some(
-        replicas=st.integers(0, 4),
-        tfReplicaType=st.sampled_from(["MASTER", "WORKER", "PS"]),
-        tfPort=st.sampled_from([2222, 5000]),
-    ),
-    template,
-)
 of_v1 = some(
     runPolicy=run_policy,
     successPolicy=st.sampled_from(["", "AllWorkers"]),
     enableDynamicWorker=st.booleans(),
     tfReplicaSpecs=st.dictionaries(st.sampled_from(roles), replica, min_size=1, max_size=3),
     **policies,
-)
-chiefs = some(replicaName=st.sampled_from(["MASTER", "WORKER"]), replicaIndex=st.integers(0, 2))
-of_v1alpha1 = some(
-    replicaSpecs=st.lists(first_replica, min_size=1, max_size=3),
-    cleanupPodPolicy=policies["cleanPodPolicy"],
-    terminationPolicy=some(
-        chief=some(replicaName=st.sampled_from(["MASTER", "WORKER"]), replicaIndex=st.integers(0, 2))
-    ),
-    schedulerName=text,
-    tfImage=text,
-    RuntimeId=text,
 )
 tfjobs = st.builds(
     lambda metadata, spec, status: {
@@ -265,7 +228,7 @@ tfjobs = st.builds(
         annotations=st.dictionaries(text, text, max_size=2),
         uid=text,
     ),
-    of_v1 | of_v1alpha1,
+    of_v1,
     anything,
 )
 

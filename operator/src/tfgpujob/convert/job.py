@@ -11,7 +11,6 @@ from typing import Any, Final
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
 from tfgpujob.api.limits import too_large
-from tfgpujob.convert import v1alpha1
 from tfgpujob.convert.notes import Conversion, Effect, Note, Part
 from tfgpujob.convert.roles import convert_roles, replicas
 from tfgpujob.convert.run_policy import convert_run_policy
@@ -27,6 +26,8 @@ _KUEUE: Final = "kueue.x-k8s.io/"
 _DEFAULT_GPU: Final = "nvidia.com/gpu"
 _IMAGE: Final = f"let the template of each role have a container {names.CONTAINER} with an image"
 """A TFJob has neither spec.image nor spec.trainer."""
+_LISTED: Final = "tfReplicaSpecs"
+_FIRST_VERSION: Final = f"is of TFJob's first version, which Kubeflow removed in 2019: write its roles in {_LISTED}"
 _WITHOUT_SCOPE: Final = "and remove runPolicy.restartScope"
 _KIND_IN_TEXT: Final = re.compile(rf"^[ \t]*+kind:[ \t]*+([\"']?){KIND}\1[ \t]*+$", re.MULTILINE)
 _NOT_IN_A_NAME: Final = re.compile(r"[^a-z0-9]+")
@@ -126,20 +127,18 @@ def _valid_name(name: str) -> str:
 def _spec(source: Part, strategy: Strategy) -> tuple[dict[str, Any], dict[str, str]]:
     """The spec, and where its replicaSpecs are in the TFJob."""
     target: dict[str, Any] = {"strategy": str(strategy)}
-    old = v1alpha1.is_v1alpha1(source)
-    listed = "replicaSpecs" if old else "tfReplicaSpecs"
-    run_policy = v1alpha1.run_policy(source) if old else convert_run_policy(source)
+    run_policy = convert_run_policy(source)
     if strategy is Strategy.CUSTOM:
         # As in a TFJob: the other replicas continue.
         run_policy["restartScope"] = "Replica"
-    found = v1alpha1.replicas(source) if old else replicas(source.part(listed))
+    if source.take("replicaSpecs") is not None:
+        source.note(Effect.REFUSED, "replicaSpecs", _FIRST_VERSION)
+    found = replicas(source.part(_LISTED))
     replica_specs, resource = convert_roles(found, strategy)
     if strategy is Strategy.PARAMETER_SERVER and Role.CHIEF not in found and Role.WORKER in found:
         template = copy.deepcopy(replica_specs["worker"].get("template", {}))
         replica_specs = {"chief": {"gpus": 0, "template": template}, **replica_specs}
-        source.note(Effect.CHANGED, listed, "a chief is added, with the template of worker: its program coordinates")
-    if old:
-        v1alpha1.place_scheduler(source, replica_specs)
+        source.note(Effect.CHANGED, _LISTED, "a chief is added, with the template of worker: its program coordinates")
     target["replicaSpecs"] = replica_specs
     if resource is not None and resource != _DEFAULT_GPU:
         target["gpu"] = {"resourceName": resource}
@@ -151,10 +150,10 @@ def _spec(source: Part, strategy: Strategy) -> tuple[dict[str, Any], dict[str, s
     if managed_by is not None:
         target["managedBy"] = managed_by
     if strategy is Strategy.CUSTOM and replica_specs and (advice := _advice(replica_specs)) is not None:
-        source.note(Effect.ADVICE, listed, advice)
+        source.note(Effect.ADVICE, _LISTED, advice)
     source.close()
     places = {f"spec.replicaSpecs.{role}": replica.source.path for role, replica in found.items()}
-    return target, dict.fromkeys(("spec.replicaSpecs", "spec.image"), source.at(listed)) | places
+    return target, dict.fromkeys(("spec.replicaSpecs", "spec.image"), source.at(_LISTED)) | places
 
 
 def _success(source: Part, target: dict[str, Any], has_chief: bool) -> None:

@@ -21,7 +21,7 @@ _RESTARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A role as a TFJob of any version describes it."""
+    """A role as a TFJob describes it."""
 
     source: Part
     restart_policy: Any
@@ -31,23 +31,23 @@ def replicas(specs: Part) -> dict[Role, Replica]:
     """spec.tfReplicaSpecs, by role."""
     found: dict[Role, Replica] = {}
     for key in specs.names():
-        role = role_of(specs, key, key, found)
+        role = _role(specs, key, found)
         source = specs.part(key)
         if role is not None:
             found[role] = Replica(source, _restart_policy(source))
     return found
 
 
-def role_of(source: Part, key: str, name: str, taken: Container[Role]) -> Role | None:
-    """The role of this name; None, with a note at `key` of `source`, when it is unknown or already taken."""
+def _role(specs: Part, name: str, taken: Container[Role]) -> Role | None:
+    """The role of this name; None, with a note, when it is unknown or already taken."""
     role = _ROLES.get(name.lower())
     if role is None:
-        source.note(Effect.REFUSED, key, f"{name} is no role of a TFJob; use one of {', '.join(Role)}")
+        specs.note(Effect.REFUSED, name, f"{name} is no role of a TFJob; use one of {', '.join(Role)}")
     elif role in taken:
-        source.note(Effect.REFUSED, key, f"is the {role} a second time: keep one of them")
+        specs.note(Effect.REFUSED, name, f"is the {role} a second time: keep one of them")
         return None
     elif name.lower() == "master":
-        source.note(Effect.CHANGED, key, "is called chief, in TF_CONFIG and in its pod's name too")
+        specs.note(Effect.CHANGED, name, "is called chief, in TF_CONFIG and in its pod's name too")
     return role
 
 

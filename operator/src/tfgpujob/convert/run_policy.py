@@ -9,7 +9,10 @@ from tfgpujob.convert.notes import Effect, Part
 _SAME = ("ttlSecondsAfterFinished", "suspend")
 _KNOWN = ("cleanPodPolicy", "activeDeadlineSeconds", "backoffLimit", *_SAME)
 _MANAGED_BY_THEM = "kubeflow.org/training-operator"
-_CLEAN_UP_BEFORE = "None, and Running before release 1.6"
+_NO_CLEAN_UP = (
+    "absent, it meant None, and Running before release 1.6; here it means Auto: ps, evaluator and running pods go when "
+    "the job has ended"
+)
 _SCHEDULING = ("minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds")
 
 
@@ -19,7 +22,7 @@ def convert_run_policy(spec: Part) -> dict[str, Any]:
     _note_older_places(spec, policy)
     sources = {key: policy if key in policy else spec for key in _KNOWN}
     target: dict[str, Any] = {}
-    clean_up(sources["cleanPodPolicy"], "cleanPodPolicy", policy, target, before=_CLEAN_UP_BEFORE)
+    _clean_up(sources["cleanPodPolicy"], policy, target)
     for key in _SAME:
         sources[key].move(target, key)
     _deadline(sources["activeDeadlineSeconds"], target)
@@ -36,15 +39,14 @@ def _note_older_places(spec: Part, policy: Part) -> None:
             spec.drop(f"{policy.at(key)} says it too, and counts", key)
 
 
-def clean_up(source: Part, key: str, place: Part, target: dict[str, Any], *, before: str) -> None:
-    """`before` is the TFJob's default; the note about it is at `place`, where users would look for it."""
+def _clean_up(source: Part, policy: Part, target: dict[str, Any]) -> None:
+    key = "cleanPodPolicy"
     value = source.take(key)
     if value not in (None, "", "Undefined"):
-        target["cleanPodPolicy"] = value
+        target[key] = value
         return
-    text = f"absent, it meant {before}; here it means Auto: ps, evaluator and running pods go when the job has ended"
-    place.note(Effect.CHANGED, key, text)
-    if value is not None and source is not place:
+    policy.note(Effect.CHANGED, key, _NO_CLEAN_UP)
+    if value is not None and source is not policy:
         source.note(Effect.NO_EFFECT, key, "says nothing")
 
 
@@ -61,11 +63,7 @@ def _backoff(source: Part, policy: Part, target: dict[str, Any]) -> None:
         text = "counts every restart; a TFJob counts only containers that restart in place"
         source.note(Effect.CHANGED, "backoffLimit", text)
     else:
-        no_backoff_limit(policy)
-
-
-def no_backoff_limit(place: Part) -> None:
-    place.note(Effect.CHANGED, "backoffLimit", "absent, it meant no limit; here it means 6 restarts")
+        policy.note(Effect.CHANGED, "backoffLimit", "absent, it meant no limit; here it means 6 restarts")
 
 
 def _managed_by(policy: Part, target: dict[str, Any]) -> None:
