@@ -5,19 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import ssl
-import tempfile
 import time
-import urllib.error
-import urllib.request
-from base64 import b64decode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-import yaml
 from localcluster.release import NAMESPACE, RELEASE
 from tests.harness.actors import GarbageCollector
 from tests.harness.apiserver import ApiServer
@@ -26,6 +20,7 @@ from tests.harness.memory_cluster import MemoryCluster
 from tests.harness.refusals import invalid
 from tests.harness.resources import Object, resource, with_meta
 from tests.harness.vtime import EPOCH
+from tests.integration.kube import Kube, Refused
 from tests.machine import PATIENCE
 
 from tfgpujob import names
@@ -114,19 +109,11 @@ def _check_name(obj: Object) -> Object:
 
 
 class RealSide:
-    """Plain HTTP for everybody else's requests, kube/cluster.py for the operator's."""
+    """Everybody else's requests by tests/integration/kube.py, the operator's by kube/cluster.py."""
 
     def __init__(self, cluster: KubeCluster, kubeconfig: Path) -> None:
         self.cluster: Cluster = cluster
-        config = yaml.safe_load(kubeconfig.read_text())
-        context = next(c["context"] for c in config["contexts"] if c["name"] == config["current-context"])
-        server = next(c["cluster"] for c in config["clusters"] if c["name"] == context["cluster"])
-        user = next(u["user"] for u in config["users"] if u["name"] == context["user"])
-        self._base = server["server"]
-        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if "token" in user:
-            self._headers["Authorization"] = f"Bearer {user['token']}"
-        self._tls = _tls(server, user, kubeconfig.parent)
+        self._kube = Kube(kubeconfig)
 
     def version(self) -> Version:
         told = self._send("GET", "/version")
@@ -175,7 +162,7 @@ class RealSide:
 
     def watch(self, kind: str, namespace: str, since: str) -> list[tuple[str, Object]]:
         query = {"watch": "true", "resourceVersion": since, "timeoutSeconds": "1"}
-        lines = self._open("GET", f"{_path(kind, namespace)}?{urlencode(query)}", None).splitlines()
+        lines = self._text("GET", f"{_path(kind, namespace)}?{urlencode(query)}").splitlines()
         events = [json.loads(line) for line in lines if line.strip()]
         for event in events:
             if event["type"] == "ERROR":
@@ -195,27 +182,14 @@ class RealSide:
         return True
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Object:
-        answer: Object = json.loads(self._open(method, path, body))
+        answer: Object = json.loads(self._text(method, path, body))
         return answer
 
-    def _open(self, method: str, path: str, body: Mapping[str, Any] | None) -> bytes:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._base + path, data, self._headers, method=method)
+    def _text(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
         try:
-            with urllib.request.urlopen(request, context=self._tls, timeout=PATIENCE) as answer:
-                content: bytes = answer.read()
-                return content
-        except urllib.error.HTTPError as refused:
-            raise ApiError(refused.code, *_reason(refused.read())) from None
-
-
-def _reason(answer: bytes) -> tuple[str, str]:
-    """Reason and message of a refusal. A path that is not served yet has only a text."""
-    try:
-        status = json.loads(answer)
-    except ValueError:
-        return "", answer.decode()
-    return status.get("reason", ""), status.get("message", "")
+            return self._kube.text(method, path, body)
+        except Refused as refused:
+            raise ApiError(refused.code, refused.reason, refused.message) from None
 
 
 def _path(kind: str, namespace: str, name: str = "") -> str:
@@ -223,25 +197,3 @@ def _path(kind: str, namespace: str, name: str = "") -> str:
     prefix = f"/apis/{row.api_version}" if row.group else f"/api/{row.api_version}"
     where = f"{prefix}/namespaces/{namespace}/{row.plural}" if row.namespaced else f"{prefix}/{row.plural}"
     return f"{where}/{name}" if name else where
-
-
-def _tls(server: Mapping[str, Any], user: Mapping[str, Any], home: Path) -> ssl.SSLContext | None:
-    if not server["server"].startswith("https"):
-        return None
-    with tempfile.TemporaryDirectory() as scratch:
-        ca = _file(server, "certificate-authority", home, Path(scratch) / "ca")
-        context = ssl.create_default_context(cafile=ca)
-        if server.get("insecure-skip-tls-verify"):
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        certificate = _file(user, "client-certificate", home, Path(scratch) / "certificate")
-        if certificate:
-            context.load_cert_chain(certificate, _file(user, "client-key", home, Path(scratch) / "key"))
-        return context
-
-
-def _file(section: Mapping[str, Any], field: str, home: Path, scratch: Path) -> str | None:
-    if f"{field}-data" in section:
-        scratch.write_bytes(b64decode(section[f"{field}-data"]))
-        return str(scratch)
-    return str(home / section[field]) if field in section else None
