@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import yaml
 from aiohttp import web
+from tests.served import kubeconfig, served
 
 from tfgpujob import names
 
@@ -98,20 +98,5 @@ def stamp(number: int) -> str:
 @asynccontextmanager
 async def serving(torrent: Torrent, folder: Path) -> AsyncIterator[Path]:
     """On a free port; gives the kubeconfig that leads to it."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", torrent.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    config = {
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "default"}}],
-        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}}],
-        "users": [{"name": "me", "user": {"token": "secret"}}],
-    }
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(config))
-    try:
-        yield kubeconfig
-    finally:
-        await runner.cleanup()
+    async with served(torrent.handle) as address:
+        yield kubeconfig(folder / "kubeconfig", address, {"token": "secret"})

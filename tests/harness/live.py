@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-from aiohttp import web
 from tests.harness.actors import GarbageCollector, Kubelet, Scheduler
 from tests.harness.apiserver import ApiServer
 from tests.harness.faults import Injector
@@ -24,6 +22,7 @@ from tests.harness.memory_cluster import MemoryCluster
 from tests.harness.process import SYSTEM_NAMESPACE, no_leader, nobody, settings
 from tests.harness.resources import Object, merged
 from tests.machine import PATIENCE
+from tests.served import kubeconfig, served
 
 from tfgpujob.kube.errors import ApiError
 from tfgpujob.shell.main import Operator
@@ -151,13 +150,7 @@ class LiveCluster:
         async with AsyncExitStack() as stack:
             if self._operates:
                 self.operator = await stack.enter_async_context(_operating(self.server))
-            app = web.Application()
-            app.router.add_route("*", "/{path:.*}", self.front.handle)
-            runner = web.AppRunner(app, shutdown_timeout=0.1)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.kubeconfig.write_text(_kubeconfig(runner.addresses[0][1]))
+            kubeconfig(self.kubeconfig, await stack.enter_async_context(served(self.front.handle)), {"token": "secret"})
             self._ready.set()
             await self._stop.wait()
 
@@ -191,14 +184,3 @@ async def _operating(server: ApiServer) -> AsyncIterator[Operator]:
         leading.cancel()
         await asyncio.wait({leading})
         feed.stop()
-
-
-def _kubeconfig(port: int) -> str:
-    return yaml.safe_dump(
-        {
-            "current-context": "live",
-            "contexts": [{"name": "live", "context": {"cluster": "live", "user": "me", "namespace": "default"}}],
-            "clusters": [{"name": "live", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "users": [{"name": "me", "user": {"token": "secret"}}],
-        }
-    )

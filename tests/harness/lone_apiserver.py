@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from localcluster import apt, build
 from tests.machine import Deadline, free_port
+from tests.served import kubeconfig
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN = "admin-token"
@@ -39,15 +40,7 @@ class LoneServer:
             return json.load(answer)
 
     def kubeconfig(self, path: Path, token: str = ADMIN) -> Path:
-        cluster = {"server": self.url, "certificate-authority": self.authority}
-        config = {
-            "clusters": [{"name": "lone", "cluster": cluster}],
-            "users": [{"name": "me", "user": {"token": token}}],
-            "contexts": [{"name": "lone", "context": {"cluster": "lone", "user": "me"}}],
-            "current-context": "lone",
-        }
-        path.write_text(yaml.safe_dump(config))
-        return path
+        return kubeconfig(path, self.url, {"token": token}, certificate_authority=self.authority)
 
 
 @contextmanager

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import yaml
 from kubernetes.client import ApiClient, Configuration, CoreV1Api
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import load_kube_config
 from kubernetes.stream import stream
+from tests.served import kubeconfig
 
 Object = dict[str, Any]
 
@@ -167,21 +167,12 @@ class Kube:
         """Writes a kubeconfig that logs in with a token of this ServiceAccount, and returns it."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
         made = self.call("POST", f"{path_of('ServiceAccount', namespace, name)}/token", body)
-        cluster: Object = {"server": self._base}
+        cluster: Object = {}
         if self._configuration.ssl_ca_cert:
-            cluster["certificate-authority"] = str(self._configuration.ssl_ca_cert)
+            cluster["certificate_authority"] = str(self._configuration.ssl_ca_cert)
         if not self._configuration.verify_ssl:
-            cluster["insecure-skip-tls-verify"] = True
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "it", "cluster": cluster}],
-            "users": [{"name": "it", "user": {"token": made["status"]["token"]}}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-            "current-context": "it",
-        }
-        file.write_text(yaml.safe_dump(config))
-        return file
+            cluster["insecure_skip_tls_verify"] = True
+        return kubeconfig(file, self._base, {"token": made["status"]["token"]}, **cluster)
 
 
 def path_of(kind: str, namespace: str, name: str = "") -> str:

@@ -9,18 +9,16 @@ import os
 import ssl
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 from aiohttp import web
 from kubernetes.aio.config import incluster_config
+from tests.served import kubeconfig, served
 from tests.unit.shell.make import job
 
 from tfgpujob import names
-from tfgpujob.core.observed.snapshot import Kind, Object
+from tfgpujob.core.observed.snapshot import Kind
 from tfgpujob.kube import login
 from tfgpujob.kube.cluster import KubeCluster
 from tfgpujob.kube.errors import ApiError
@@ -73,29 +71,6 @@ class Server:
         return web.json_response({"items": [], "metadata": {"resourceVersion": "1"}})
 
 
-@asynccontextmanager
-async def serving(server: Server, tls: ssl.SSLContext | None = None, port: int = 0) -> AsyncIterator[int]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
-
-
-def kubeconfig(file: Path, server: str, user: Object, **cluster: str) -> None:
-    config = {
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-        "clusters": [{"name": "here", "cluster": {"server": server, **cluster}}],
-        "users": [{"name": "me", "user": user}],
-    }
-    file.write_text(yaml.safe_dump(config))
-
-
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
@@ -105,8 +80,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def test_a_token_file_is_read_again_when_its_token_is_refused(file: Path, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first")
-    async with serving(server := Server()) as port:
-        kubeconfig(file, f"http://127.0.0.1:{port}", {"tokenFile": str(tmp_path / "token")})
+    async with served((server := Server()).handle) as address:
+        kubeconfig(file, address, {"tokenFile": str(tmp_path / "token")})
         async with await KubeCluster.connect() as cluster:
             await cluster.list(Kind.JOB, None)
             server.token = "second"
@@ -129,8 +104,8 @@ async def test_a_login_that_is_refused_again_soon_is_waited_for(
 ) -> None:
     """Two tokens in a row, as when an authority is replaced, must not end what follows a job for days."""
     (tmp_path / "token").write_text("first")
-    async with serving(server := Server()) as port:
-        kubeconfig(file, f"http://127.0.0.1:{port}", {"tokenFile": str(tmp_path / "token")})
+    async with served((server := Server()).handle) as address:
+        kubeconfig(file, address, {"tokenFile": str(tmp_path / "token")})
         async with await KubeCluster.connect() as cluster:
             for token in ("second", "third"):
                 server.token = token
@@ -148,9 +123,9 @@ async def test_a_plugin_without_an_expiry_is_asked_again_when_its_token_is_refus
     }
     plugin = {"apiVersion": credential["apiVersion"], "command": "sh"}
     (tmp_path / "token").write_text("first")
-    async with serving(server := Server()) as port:
+    async with served((server := Server()).handle) as address:
         script = f"cd {tmp_path}; echo >> runs; echo '{json.dumps(credential)}'"
-        kubeconfig(file, f"http://127.0.0.1:{port}", {"exec": {**plugin, "args": ["-c", script]}})
+        kubeconfig(file, address, {"exec": {**plugin, "args": ["-c", script]}})
         async with await KubeCluster.connect() as cluster:
             await cluster.list(Kind.JOB, None)
             (tmp_path / "token").write_text("second")
@@ -164,9 +139,9 @@ async def test_who_may_not_is_told_so_and_the_login_is_not_made_again_and_again(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(login, "RENEW_SECONDS", 1000.0)
-    async with serving(server := Server()) as port:
+    async with served((server := Server()).handle) as address:
         server.token = "nobody has it"
-        kubeconfig(file, f"http://127.0.0.1:{port}", {"token": "wrong"})
+        kubeconfig(file, address, {"token": "wrong"})
         async with await KubeCluster.connect() as cluster:
             for _ in range(3):
                 with pytest.raises(ApiError, match="401 Unauthorized"):
@@ -193,10 +168,10 @@ async def test_no_key_of_a_kubeconfig_stays_in_a_file(
     """The client removed them when Python ended by itself, and a signal left them behind."""
     (scratch := tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    async with serving(server := Server(), certificates(tmp_path, "me")) as port:
+    async with served((server := Server()).handle, certificates(tmp_path, "me")) as address:
         held = {name: base64.b64encode((tmp_path / f"me.{name}").read_bytes()).decode() for name in ("crt", "key")}
         user = {"token": "first", "client-certificate-data": held["crt"], "client-key-data": held["key"]}
-        kubeconfig(file, f"https://127.0.0.1:{port}", user, **{"certificate-authority-data": held["crt"]})
+        kubeconfig(file, address, user, certificate_authority_data=held["crt"])
         for _ in range(2):
             async with await KubeCluster.connect() as cluster:
                 server.refuses = 1  # so that the login is made again
@@ -205,16 +180,16 @@ async def test_no_key_of_a_kubeconfig_stays_in_a_file(
 
 
 async def test_an_authority_that_is_replaced_is_read_again(file: Path, tmp_path: Path) -> None:
-    async with serving(server := Server(), certificates(tmp_path, "old")) as port:
+    async with served((server := Server()).handle, certificates(tmp_path, "old")) as address:
         user = {"token": "first"}
-        kubeconfig(file, f"https://127.0.0.1:{port}", user, **{"certificate-authority": str(tmp_path / "ca.crt")})
-        cluster = await KubeCluster.connect()
+        kubeconfig(file, address, user, certificate_authority=str(tmp_path / "ca.crt"))
+        cluster, port = await KubeCluster.connect(), int(address.rpartition(":")[2])
         await cluster.list(Kind.JOB, None)
     async with cluster:
-        async with serving(server, certificates(tmp_path, "new"), port):
+        async with served(server.handle, certificates(tmp_path, "new"), port):
             await cluster.list(Kind.JOB, None)
         (tmp_path / "elsewhere").mkdir()
-        async with serving(server, certificates(tmp_path / "elsewhere", "stranger"), port):
+        async with served(server.handle, certificates(tmp_path / "elsewhere", "stranger"), port):
             with pytest.raises(ApiError, match="Unreachable"):
                 await cluster.list(Kind.JOB, None)
 
@@ -229,9 +204,9 @@ async def test_a_pods_token_is_read_again(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(login, "RENEW_SECONDS", 0.0)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-    async with serving(server := Server(), certificates(tmp_path, "ca")) as port:
+    async with served((server := Server()).handle, certificates(tmp_path, "ca")) as address:
         monkeypatch.setitem(os.environ, "KUBERNETES_SERVICE_HOST", "127.0.0.1")
-        monkeypatch.setitem(os.environ, "KUBERNETES_SERVICE_PORT", str(port))
+        monkeypatch.setitem(os.environ, "KUBERNETES_SERVICE_PORT", address.rpartition(":")[2])
         async with await KubeCluster.connect() as cluster:
             assert cluster.namespace == "here"
             await cluster.list(Kind.JOB, None)
@@ -250,12 +225,12 @@ async def test_a_good_login_that_is_refused_for_a_while_does_not_end_the_operato
     """An API server that restarts can't look tokens up at first. kopf took its login for spent, and with it the process
     ended.
     """
-    async with serving(server := Server()) as port:
+    async with served((server := Server()).handle) as address:
         server.refuses = 4
 
         async def credentials() -> Credentials:
             tls = ssl.create_default_context()
-            return Credentials(server=f"http://127.0.0.1:{port}", tls=tls, scheme="Bearer", token="first")
+            return Credentials(server=address, tls=tls, scheme="Bearer", token="first")
 
         watch = Watch(lambda *_: None, credentials, no_list, namespaces=())
         tasks = {asyncio.create_task(watch.run(lambda: None)), asyncio.create_task(server.told.wait())}

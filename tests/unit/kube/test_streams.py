@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from tests.endurance.sampling import measure
+from tests.served import Handler, served
+from tests.served import kubeconfig as leading_to
 
 from tfgpujob.client import AsyncClient
 from tfgpujob.kube.connection import CONNECTIONS, Connection
@@ -24,18 +26,9 @@ def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config"
 
 
-async def serve(stack: AsyncExitStack, file: Path, handle: object) -> None:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handle)  # type: ignore[arg-type] # a handler, as aiohttp calls it
-    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    file.write_text(
-        "{current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {}}], "
-        f"clusters: [{{name: a, cluster: {{server: '{server}'}}}}]}}"
-    )
+async def connected(stack: AsyncExitStack, file: Path, handle: Handler) -> Connection:
+    leading_to(file, await stack.enter_async_context(served(handle)), {})
+    return await stack.enter_async_context(await Connection.connect())
 
 
 async def test_who_follows_more_pods_than_there_are_connections_for_requests_still_asks(kubeconfig: Path) -> None:
@@ -49,8 +42,7 @@ async def test_who_follows_more_pods_than_there_are_connections_for_requests_sti
         return stream
 
     async with AsyncExitStack() as stack:
-        await serve(stack, kubeconfig, handle)
-        connection = await stack.enter_async_context(await Connection.connect())
+        connection = await connected(stack, kubeconfig, handle)
         for _ in range(CONNECTIONS + 6):
             stream = await stack.enter_async_context(aclosing(connection.stream("/w", {"watch": "1"})))
             await anext(stream)
@@ -75,8 +67,7 @@ async def test_watches_that_end_leave_no_connection_behind(ending: str, kubeconf
         return stream
 
     async with AsyncExitStack() as stack:
-        await serve(stack, kubeconfig, handle)
-        connection = await stack.enter_async_context(await Connection.connect())
+        connection = await connected(stack, kubeconfig, handle)
 
         async def watch() -> None:
             try:

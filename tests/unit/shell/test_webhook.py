@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.harness.live import LiveCluster, live_cluster
+from tests.served import served
 from tests.unit.shell.operating import make_good, operating, runs, until
 from tests.unit.ui import planted
 
@@ -47,16 +48,10 @@ class Receiver:
 
 @asynccontextmanager
 async def receiving(*statuses: int) -> AsyncIterator[Receiver]:
-    found, app = Receiver([*statuses]), web.Application()
-    app.router.add_route("*", "/{path:.*}", found.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook?token=secret"
+    found = Receiver([*statuses])
+    async with served(found.handle) as address:
+        found.url = f"{address}/hook?token=secret"
         yield found
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager
