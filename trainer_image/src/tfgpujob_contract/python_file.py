@@ -167,11 +167,8 @@ def _divides(tree: ast.Module) -> bool:
 
 
 def _calls(tree: ast.Module, calls: Sequence[str] = _CALLS) -> bool:
-    return any(_is_call(node, calls) or _is_tuner(node) for node in ast.walk(tree))
-
-
-def _is_call(node: ast.AST, calls: Sequence[str]) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in calls
+    called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(f, ast.Attribute) and f.attr in calls for f in called) or any(map(_is_tuner, ast.walk(tree)))
 
 
 def _is_tuner(node: ast.AST) -> bool:

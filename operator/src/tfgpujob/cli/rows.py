@@ -42,7 +42,8 @@ def row(job: Job, *, namespace: bool = False, wide: bool = False) -> list[str]:
     if progress is None:
         done = eta = "-"
     else:
-        done = f"{progress.percent} %" if progress.percent is not None else _epochs(progress)
+        epoch = "-" if progress.epoch is None else f"epoch {progress.epoch}"
+        done = f"{progress.percent} %" if progress.percent is not None else epoch
         running = status.phase is Phase.RUNNING and progress.remaining_seconds is not None
         eta = duration(progress.remaining_seconds or 0) if running else "-"
     cells = [
@@ -78,10 +79,6 @@ def _phase(job: Job) -> str:
 
 def _or_dash(value: Any) -> str:
     return "-" if value is None else str(value)
-
-
-def _epochs(progress: Any) -> str:
-    return "-" if progress.epoch is None else f"epoch {progress.epoch}"
 
 
 def _age(job: Job) -> str:

@@ -19,7 +19,8 @@ _SCHEDULING = ("minAvailable", "queue", "minResources", "priorityClass", "schedu
 def convert_run_policy(spec: Part) -> dict[str, Any]:
     """The runPolicy of the TFGPUJob, with a managedBy that belongs in its spec. `spec` is the TFJob's spec."""
     policy = spec.part("runPolicy")
-    _note_older_places(spec, policy)
+    for key in (key for key in _KNOWN if key in policy):
+        spec.drop(f"{policy.at(key)} says it too, and counts", key)
     sources = {key: policy if key in policy else spec for key in _KNOWN}
     target: dict[str, Any] = {}
     _clean_up(sources["cleanPodPolicy"], policy, target)
@@ -31,12 +32,6 @@ def convert_run_policy(spec: Part) -> dict[str, Any]:
     _scheduling(policy, target)
     policy.close()
     return target
-
-
-def _note_older_places(spec: Part, policy: Part) -> None:
-    for key in _KNOWN:
-        if key in policy:
-            spec.drop(f"{policy.at(key)} says it too, and counts", key)
 
 
 def _clean_up(source: Part, policy: Part, target: dict[str, Any]) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 from sqlalchemy import (
     BigInteger,
     Column,
-    ColumnElement,
     Connection,
     LargeBinary,
     MetaData,
@@ -110,7 +109,8 @@ class Database:
         """The newest jobs of these namespaces (None: of all) by their uid, except `without`. `name`: only jobs of that
         name.
         """
-        wanted = _of(namespaces) & (_JOBS.c.name == name if name else true())
+        of_any = true() if namespaces is None else _JOBS.c.namespace.in_(sorted(namespaces))
+        wanted = of_any & (_JOBS.c.name == name if name else true())
         order = _JOBS.c.created.desc(), _JOBS.c.uid
         known = self._read(select(_JOBS.c.uid).where(wanted).order_by(*order).limit(MOST + len(without)))
         uids = [row.uid for row in known if row.uid not in without][:MOST]
@@ -131,10 +131,6 @@ class Database:
                 return connection.execute(query).all() if inspect(connection).has_table(_JOBS.name) else []
         except SQLAlchemyError as error:
             raise HistoryError(str(error)) from error
-
-
-def _of(namespaces: Collection[str] | None) -> ColumnElement[bool]:
-    return true() if namespaces is None else _JOBS.c.namespace.in_(sorted(namespaces))
 
 
 def _thawed(row: Any) -> Kept | None:

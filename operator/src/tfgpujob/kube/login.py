@@ -56,7 +56,8 @@ class Login:
         `context` is one of the kubeconfig's, instead of its current one. Raises NoClusterError when there is none.
         """
         file = os.environ.get("KUBECONFIG") or None
-        load = _in_cluster if context is None and _is_in_cluster() else lambda: _of_kubeconfig(file, context)
+        in_pod = context is None and file is None and (_SERVICE_ACCOUNT / "token").exists()
+        load = _in_cluster if in_pod else lambda: _of_kubeconfig(file, context)
         try:
             return cls(*await load(), load)
         except TypeError as error:
@@ -118,10 +119,6 @@ class Login:
         self.proxy: str | None = configuration.proxy
         self.proxy_headers: Any = configuration.proxy_headers
         self._configuration = configuration
-
-
-def _is_in_cluster() -> bool:
-    return not os.environ.get("KUBECONFIG") and (_SERVICE_ACCOUNT / "token").exists()
 
 
 async def _in_cluster() -> tuple[Configuration, ssl.SSLContext, str]:

@@ -72,7 +72,8 @@ def _read(file: str) -> tuple[str, tuple[Object, ...]]:
         raise CliError(f"{file}: {error.strerror}", "name a YAML file with a job", Exit.NOT_FOUND) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         said = _said(error, text)
-        fix = "" if said.endswith(_WITH_FIX) else _fix(str(error))
+        known = (fix for part, fix in _FIXES.items() if part in str(error))
+        fix = "" if said.endswith(_WITH_FIX) else next(known, "correct it")
         raise CliError(f"{file} is no YAML: {said}", fix) from error
     return text, tuple(obj for document in documents for obj in _flat(document, file))
 
@@ -106,10 +107,6 @@ def _too_large(node: yaml.Node, room: int) -> str:
             return ""
         level = [node for items in lists for item in items for node in (item if isinstance(item, tuple) else (item,))]
     return f"is nested more than {_MAX_LEVELS} levels deep"
-
-
-def _fix(problem: str) -> str:
-    return next((fix for part, fix in _FIXES.items() if part in problem), "correct it")
 
 
 def _said(error: UnicodeDecodeError | yaml.YAMLError, text: str) -> str:

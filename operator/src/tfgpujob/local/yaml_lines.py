@@ -42,14 +42,11 @@ def _line(node: yaml.Node, line: int, path: str) -> int:
         named = [(str(key_of(key)), key, value) for key, value in node.value]
         if found := [part for part in named if _begins(path, part[0])]:
             name, key, value = max(found, key=lambda part: len(part[0]))
-            return _line(value, key.start_mark.line, _after(path, name))
+            rest = path[len(name) + (2 if path.startswith("[") else 0) :].removeprefix(".")
+            return _line(value, key.start_mark.line, rest)
     return line
 
 
 def _begins(path: str, key: str) -> bool:
     whole = f"[{key}]" if path.startswith("[") else key
     return path.startswith(whole) and path[len(whole) : len(whole) + 1] in {"", ".", "["}
-
-
-def _after(path: str, key: str) -> str:
-    return path[len(key) + (2 if path.startswith("[") else 0) :].removeprefix(".")

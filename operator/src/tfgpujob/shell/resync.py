@@ -60,7 +60,8 @@ class Resync:
         workloads = (kueue,) if kueue is not None else ()
         self.dependents: Sequence[Kind] = (*policies, *pod_groups, *workloads, Kind.SERVICE, Kind.POD)
         """Kinds of objects that belong to jobs."""
-        self.cluster_objects = _named_in_queues(kueue) if kueue is not None else ()
+        of_queues = () if kueue is None else (related(kueue, "ResourceFlavor"), related(kueue, "WorkloadPriorityClass"))
+        self.cluster_objects: Sequence[Kind] = (*of_queues, Kind.POD_PRIORITY) if of_queues else ()
         """Cluster-scoped kinds that jobs in queues refer to."""
         self.selectors = {**SELECTORS, Kind.NAMESPACE: namespace_selector}
         self._gained: set[str] = set()
@@ -223,10 +224,6 @@ class Resync:
                     extra={"kind": known.kind, "object": f"{known.namespace}/{known.name}"},
                 )
                 self._changed(key)
-
-
-def _named_in_queues(workload: Kind) -> tuple[Kind, ...]:
-    return related(workload, "ResourceFlavor"), related(workload, "WorkloadPriorityClass"), Kind.POD_PRIORITY
 
 
 def _has_identity(obj: object) -> bool:

@@ -33,7 +33,7 @@ from tfgpujob.shell import log_format
 from tfgpujob.ui.history import WithHistory
 from tfgpujob.ui.render import STATIC
 from tfgpujob.ui.server import HEADERS, ErrorPage, Handler, add_pages, answered, page
-from tfgpujob.ui.sources import Cluster, Source
+from tfgpujob.ui.sources import Cluster
 
 PORT: Final = 8687
 SESSION_SECONDS: Final = 3600
@@ -67,7 +67,7 @@ class Pages:
         served.router.add_post("/login", self._login)
         served.router.add_post("/logout", self._logout)
         served.router.add_get("/history", _history)
-        add_pages(served, "/", _source_of, session=True)
+        add_pages(served, "/", lambda request: request[_SOURCE], session=True)
         served.on_cleanup.append(self._close)
         return served
 
@@ -168,10 +168,6 @@ def _refusing(handler: Handler) -> Handler:
             raise
 
     return handle
-
-
-def _source_of(request: web.Request) -> Source:
-    return request[_SOURCE]
 
 
 async def _healthz(_: web.Request) -> web.Response:

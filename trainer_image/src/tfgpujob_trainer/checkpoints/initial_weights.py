@@ -108,7 +108,7 @@ def _adapters(model: keras.Model) -> list[Any]:
 def _of_checkpoint_by_name(
     found: Saved, path: Path, model: keras.Model, new_layers: Sequence[str]
 ) -> tuple[list[np.ndarray], str]:
-    arrays = {_path(name): array for name, array in found.arrays().items() if name.startswith("model/")}
+    arrays = {name.split("/", 2)[2]: array for name, array in found.arrays().items() if name.startswith("model/")}
     weights = {variable.path: variable for variable in model.weights}
     shapes = {name: tuple(variable.shape) for name, variable in weights.items()}
     taken = taken_over(shapes, {name: array.shape for name, array in arrays.items()}, new_layers, str(path))
@@ -140,7 +140,3 @@ def _of_checkpoint(found: Saved, path: Path, model: keras.Model) -> tuple[list[n
 
 def _place(name: str) -> str:
     return name.split("/")[1]
-
-
-def _path(name: str) -> str:
-    return name.split("/", 2)[2]

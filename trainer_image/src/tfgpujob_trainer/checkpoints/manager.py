@@ -129,7 +129,8 @@ class CheckpointManager:
         state = header["state"]
         self._check(state, header["arrays"])
         of_state: dict[str, np.ndarray] = {}
-        names, types = list(header["arrays"]), [(_dtype(name), shape) for name, shape in header["arrays"].values()]
+        names = list(header["arrays"])
+        types = [(np.dtype(tf.as_dtype(name).as_numpy_dtype), shape) for name, shape in header["arrays"].values()]
         sizes = [dtype.itemsize * math.prod(shape) for dtype, shape in types]
         parts = peers.broadcast_parts_from_chief(sizes, lambda index: arrays[names[index]].tobytes())
         for name, (dtype, shape), data in zip(names, types, parts, strict=True):
@@ -184,7 +185,3 @@ def _header(saved: Saved | InMemory | None, arrays: Mapping[str, np.ndarray]) ->
         return b"null"
     kinds = {name: (tf.as_dtype(a.dtype).name, list(a.shape)) for name, a in arrays.items()}
     return json.dumps({"state": saved.state, "arrays": kinds}).encode()
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(tf.as_dtype(name).as_numpy_dtype)

@@ -30,7 +30,7 @@ class Heartbeat:
         self.run_status = RunStatus()
         self.ledger = account or Ledger(time.monotonic_ns())
         self._bookkeeper = Bookkeeper(self.ledger)
-        self.run_status.ledger = self._report
+        self.run_status.ledger = lambda: self.ledger.report(time.monotonic_ns(), time.time())
 
     @classmethod
     def from_environment(cls) -> Heartbeat:
@@ -78,9 +78,6 @@ class Heartbeat:
         now, aside = time.monotonic_ns(), self.ledger.take_aside()
         self.ledger.spent(part, now, aside)
         return {"part": part, "at": now, **({"aside": aside} if aside else {})}
-
-    def _report(self) -> dict[str, Any]:
-        return self.ledger.report(time.monotonic_ns(), time.time())
 
     def _send(self, record: dict[str, Any]) -> None:
         if self._fd is None:

@@ -12,7 +12,7 @@ from typing import Any
 from tfgpujob_trainer.reporting.gpu_memory import gpu_memory, gpus
 from tfgpujob_trainer.reporting.gpu_use import gpu_use
 from tfgpujob_trainer.reporting.log import say
-from tfgpujob_trainer.reporting.numbers import one_number
+from tfgpujob_trainer.reporting.numbers import one_number, rounded
 from tfgpujob_trainer.reporting.run_status import RunStatus
 from tfgpujob_trainer.reporting.tensorboard_scalars import Scalars
 from tfgpujob_trainer.reporting.timing import StepTime, Window, WorkerTimes
@@ -76,7 +76,7 @@ class TrainingLog:
             "steps": self.steps,
             "epoch": epoch,
             "epochs": self.epochs,
-            "loss": _number(values["loss"]) if "loss" in values else None,
+            "loss": rounded(values["loss"]) if "loss" in values else None,
             "examplesPerSecond": self._interval.rate,
             "stepSeconds": self._interval.step_seconds,
             "inputWait": self._interval.input_wait,
@@ -87,7 +87,7 @@ class TrainingLog:
             "gpuUsePercent": gpu_use(gpus()),
         }
         self.run_status.update(**state)
-        metrics = {name: _number(value) for name, value in values.items() if name != "loss"}
+        metrics = {name: rounded(value) for name, value in values.items() if name != "loss"}
         print(json.dumps({"tfgpu": "progress", **state, "metrics": metrics}), flush=True)
         speed = {name: state[name] for name in ("stepSeconds", "examplesPerSecond")}
         self.run_status.add_point("train", step, {"loss": state["loss"], **speed, **metrics})
@@ -101,9 +101,10 @@ class TrainingLog:
 
     def epoch_line(self, *, epoch: int, values: Mapping[str, Any], comment: str = "") -> None:
         """Print the epoch for people, with a comment on its values, and start the next."""
+        all_reduce = f", all-reduce {self._epoch.all_reduce:.0%}" if self.workers.several else ""
         say(
             f"epoch {epoch}/{self.epochs}: {describe(values)}{comment}, {self._epoch.rate:.0f} examples/s, "
-            f"input wait {self._epoch.input_wait:.0%}{self._all_reduce()}"
+            f"input wait {self._epoch.input_wait:.0%}{all_reduce}"
         )
         if not self.run_status.advised and (advice := self.advice(self._epoch)):
             self.run_status.advised = True
@@ -112,7 +113,7 @@ class TrainingLog:
 
     def evaluated(self, step: int, values: Mapping[str, Any]) -> None:
         """Add the results of an evaluation of the validation split."""
-        self.run_status.add_point("validation", step, {name: _number(value) for name, value in values.items()})
+        self.run_status.add_point("validation", step, {name: rounded(value) for name, value in values.items()})
         if self.scalars is not None:
             self.scalars.write("validation", step, values)
 
@@ -145,14 +146,7 @@ class TrainingLog:
             "with trainer.accumulate to keep its memory, or use a faster network"
         )
 
-    def _all_reduce(self) -> str:
-        return f", all-reduce {self._epoch.all_reduce:.0%}" if self.workers.several else ""
-
 
 def describe(values: Mapping[str, Any]) -> str:
     """`loss 0.1234, accuracy 0.9500`."""
     return ", ".join(f"{name} {one_number(value):.4f}" for name, value in values.items())
-
-
-def _number(value: Any) -> float:
-    return float(f"{one_number(value):.6g}")

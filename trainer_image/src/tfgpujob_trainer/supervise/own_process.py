@@ -43,7 +43,7 @@ class _Group:
         self._over = False
 
     def poll(self) -> int | None:
-        if not self._over and _has_ended(self.pid):
+        if not self._over and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             # Before it is reaped: until then its process id can't be reused.
             self._kill_group()
             self.returncode, self._over = self._leader.wait(), True
@@ -68,7 +68,3 @@ class _Group:
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-
-
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -12,7 +12,7 @@ from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.checkpoints.object_store import object_store
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.log import say
-from tfgpujob_trainer.reporting.numbers import one_number
+from tfgpujob_trainer.reporting.numbers import rounded
 from tfgpujob_trainer.reporting.training_log import describe
 from tfgpujob_trainer.train.built_model import Steps
 from tfgpujob_trainer.train.equal_weights import agree_on_weights
@@ -37,7 +37,7 @@ def finish(run: Run[Steps], position: Position, more: Mapping[str, Any] | None =
         "stepSeconds": run.log.total.step_seconds,
         "inputWait": run.log.total.input_wait,
         "allReduce": run.log.total.all_reduce,
-        "splits": {name: _rounded(values) for name, values in splits.items()},
+        "splits": {name: {key: rounded(value) for key, value in values.items()} for name, values in splits.items()},
         **({} if run.best.found.step is None else {"best": run.best.to_json(), "stoppedEarly": run.best.stops_early}),
         "weightsSha256": digest,
         "model": str(output / model_file(run.built.model)),
@@ -58,10 +58,6 @@ def finish(run: Run[Steps], position: Position, more: Mapping[str, Any] | None =
     if advice := run.log.advice(run.log.total):
         say(advice)
     return summary
-
-
-def _rounded(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(f"{one_number(value):.6g}") for name, value in values.items()}
 
 
 def summary_lines(summary: dict[str, Any]) -> list[str]:

@@ -104,7 +104,7 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
     container = _by_name(status.get("containerStatuses")).get(names.CONTAINER, _EMPTY)
     if failed := status.get("phase") == "Failed":
         container = _ended(container)
-    taken = _disruption(target)
+    taken = _text(target.get("reason") or "DisruptionTarget") if target.get("status") == "True" else ""
     gate = inits.get(names.GATE_CONTAINER, _EMPTY).get("state") or _EMPTY
     gate_end = gate.get("terminated") or _EMPTY
     waiting_reason, waiting_message = _waiting(status, conditions)
@@ -344,10 +344,6 @@ def _lingers(status: Mapping[str, Any], container: Mapping[str, Any]) -> bool:
     if ended or "terminated" not in (container.get("state") or _EMPTY):
         return False
     return any("terminated" not in (c.get("state") or _EMPTY) for c in status.get("containerStatuses") or ())
-
-
-def _disruption(condition: Mapping[str, Any]) -> str:
-    return _text(condition.get("reason")) or "DisruptionTarget" if condition.get("status") == "True" else ""
 
 
 def _ended_at(metadata: Mapping[str, Any], status: Mapping[str, Any], conditions: Mapping[str, Any]) -> str:

@@ -82,7 +82,9 @@ def peer_progress_targets(snapshot: Snapshot, turn: int) -> tuple[Pod, ...]:
         return ()
     idle = reported.idle_seconds >= IDLE_SECONDS or (reported.gpu_idle_seconds or 0) >= IDLE_SECONDS
     idle = idle or is_true(snapshot.job, Condition.DEGRADED)
-    if not idle and not _each_recovers(snapshot.job["spec"]):
+    spec = snapshot.job["spec"]
+    # Workers that predict restart their processes in their pods, each by itself.
+    if not idle and not (value_at(spec, "trainer", "mode") == "predict" and _in_place(spec)):
         return ()
     others = [observed.pods[replica] for replica in _trainers(observed) if replica != reporter(observed)]
     count = min(MAX_PEERS, len(others))
@@ -107,11 +109,6 @@ def _reports(spec: Mapping[str, Any]) -> bool:
     if isinstance(spec.get("trainer"), Mapping) or value_at(spec, "runPolicy", "stallSeconds"):
         return True
     return _in_place(spec) and spec.get("strategy") in _SUPERVISED
-
-
-def _each_recovers(spec: Mapping[str, Any]) -> bool:
-    """True if each of several workers restarts its process in its pod: they predict."""
-    return value_at(spec, "trainer", "mode") == "predict" and _in_place(spec)
 
 
 def _in_place(spec: Mapping[str, Any]) -> bool:

@@ -33,7 +33,8 @@ def updated(status: Object, snapshot: Snapshot, now: datetime) -> Object:
     ledger = ledger_of(pod, snapshot) if pod is not None else None
     known = _with_new_pod(known, pod, ledger)
     if ledger is not None and {"failed", "started"} <= ledger.marks.keys():
-        told = _in_place(ledger)
+        # A pod whose process failed may be about to end: only the start of the next one makes it a recovery.
+        told = {"how": "InPlace", **{str(name): _text(ledger.marks[name]) for name in MOMENTS if name in ledger.marks}}
         if known is None or not _is_older(told, known):
             known = told
     return status if known is None else {**status, "lastRecovery": known}
@@ -89,11 +90,6 @@ def _of_next_round(ledger: TrainerLedger, failed: datetime) -> dict[str, str]:
     marks = {} if "failed" in ledger.marks else ledger.marks
     found: dict[str, str] = {name: _text(marks[name]) for name in ("started", "restored", "stepped") if name in marks}
     return found if "started" in found and moment(found["started"]) >= failed else {}
-
-
-def _in_place(ledger: TrainerLedger) -> dict[str, Any]:
-    """A pod whose process failed may be about to end: only the start of the next process makes it a recovery."""
-    return {"how": "InPlace", **{name: _text(ledger.marks[name]) for name in MOMENTS if name in ledger.marks}}
 
 
 def _is_older(told: Mapping[str, Any], known: Mapping[str, Any]) -> bool:

@@ -165,17 +165,14 @@ def _from_generator(what: str, reopen: Callable[[], Any]) -> Any:
     def opened() -> Iterator[Any]:
         again = reopen()
         for element in again() if callable(again) else again:
-            yield tf.nest.map_structure(np.asarray, _plain(element, what))
+            plain = tuple(map_leaves(np.asarray, part) for part in parts_of(element, what))
+            yield tf.nest.map_structure(np.asarray, plain)
 
     first = next(opened(), None)
     if first is None:
         raise ConfigError(f"{what} has no rows")
     signature = tf.nest.map_structure(lambda a: tf.TensorSpec(a.shape, a.dtype), first)
     return tf.data.Dataset.from_generator(opened, output_signature=signature)
-
-
-def _plain(element: Any, what: str) -> Rows:
-    return tuple(map_leaves(np.asarray, part) for part in parts_of(element, what))
 
 
 def _refuse_dataset(dataset: Any, what: str) -> None:
