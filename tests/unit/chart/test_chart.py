@@ -76,10 +76,6 @@ def test_the_definition_has_rules_where_the_server_runs_them(version: str, cel: 
     assert ("x-kubernetes-validations" in json.dumps(definition)) is cel
 
 
-def test_the_definition_can_be_left_to_somebody_else() -> None:
-    assert "CustomResourceDefinition" not in kinds(render({"crds": {"install": False}}))
-
-
 def test_cluster_mode_has_exactly_the_rights_of_the_design() -> None:
     objects = render()
     assert rights(of(objects, "ClusterRole", "tfgpu-tfgpujob")["rules"]) == JOB_RIGHTS | NODE_RIGHTS
@@ -111,46 +107,31 @@ def test_namespaced_mode_has_a_role_in_each_namespace_and_no_cluster_right() -> 
     assert environment(objects)["WATCH_NAMESPACES"] == "team-a,team-b"
 
 
-@pytest.mark.parametrize(
-    ("values", "role"), [({}, "ClusterRole"), ({"watchNamespaces": ["team-a"]}, "Role")], ids=["cluster", "namespaced"]
-)
-def test_the_right_to_network_policies_is_asked_for_only_where_jobs_get_one(values: Object, role: str) -> None:
-    objects = render({**values, "networkPolicy": {"jobNamespaces": ["*"]}})
-    found = of(objects, role, "tfgpu-tfgpujob")
-    nodes = NODE_RIGHTS if role == "ClusterRole" else set()
-    assert rights(found["rules"]) - JOB_RIGHTS - nodes == {
-        ("networking.k8s.io", "networkpolicies", verb, "") for verb in ("get", "list", "watch", "create")
-    }
+READ = "get list watch"
+OPTIONAL: list[tuple[Object, str, str, str]] = [
+    ({"networkPolicy": {"jobNamespaces": ["*"]}}, "networking.k8s.io", "networkpolicies", f"{READ} create"),
+    ({"volumeClaims": {"enabled": True}}, "", "persistentvolumeclaims", "get create"),
+    ({"deviceClaims": {"enabled": True}}, "resource.k8s.io", "resourceclaimtemplates", "get create"),
+    *(
+        (
+            {"gang": {"backends": [gang]}},
+            POD_GROUPS[row.kinds[0]].partition("/")[0],
+            "podgroups",
+            "get list watch create delete",
+        )
+        for gang, row in GANG_SCHEDULERS.items()
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("value", "group", "resource"),
-    [
-        ("volumeClaims", "", "persistentvolumeclaims"),
-        ("deviceClaims", "resource.k8s.io", "resourceclaimtemplates"),
-    ],
-)
-def test_the_right_to_claims_is_asked_for_only_where_jobs_may_have_them(value: str, group: str, resource: str) -> None:
-    found = of(render({value: {"enabled": True}}), "ClusterRole", "tfgpu-tfgpujob")
-    assert rights(found["rules"]) - JOB_RIGHTS - NODE_RIGHTS == {
-        (group, resource, verb, "") for verb in ("get", "create")
-    }
-
-
-@pytest.mark.parametrize(
-    ("gang", "group"),
-    [
-        ("Volcano", "scheduling.volcano.sh"),
-        ("SchedulerPlugins", "scheduling.x-k8s.io"),
-        ("Native", "scheduling.k8s.io"),
-    ],
-)
-def test_the_right_to_pod_groups_is_asked_for_only_of_gang_schedulers_that_are_named(gang: str, group: str) -> None:
-    assert {api.partition("/")[0] for api in map(POD_GROUPS.get, GANG_SCHEDULERS[gang].kinds) if api} == {group}
-    found = of(render({"gang": {"backends": [gang]}}), "ClusterRole", "tfgpu-tfgpujob")
-    assert rights(found["rules"]) - JOB_RIGHTS - NODE_RIGHTS == {
-        (group, "podgroups", verb, "") for verb in ("get", "list", "watch", "create", "delete")
-    }
+@pytest.mark.parametrize("namespaces", [[], ["team-a"]])
+@pytest.mark.parametrize(("values", "group", "resource", "verbs"), OPTIONAL)
+def test_a_right_is_asked_for_only_where_it_is_used(
+    values: Object, group: str, resource: str, verbs: str, namespaces: list[str]
+) -> None:
+    role, besides = ("Role", JOB_RIGHTS) if namespaces else ("ClusterRole", JOB_RIGHTS | NODE_RIGHTS)
+    found = of(render({**values, "watchNamespaces": namespaces}), role, "tfgpu-tfgpujob")
+    assert rights(found["rules"]) - besides == {(group, resource, verb, "") for verb in verbs.split()}
 
 
 @pytest.mark.parametrize("namespaces", [[], ["ml"]])
@@ -237,25 +218,6 @@ def test_probes_ask_where_the_operator_answers() -> None:
     assert port["containerPort"] == settings.from_environment(environment(render())).health_port
     for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz"), ("startupProbe", "/healthz")):
         assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
-
-
-def test_the_operator_understands_the_environment_it_is_given() -> None:
-    values = {
-        "image": {"repository": "reg.example:5000/operator", "digest": DIGEST},
-        "trainerImage": {"repository": "reg.example:5000/trainer", "tag": "2"},
-        "watchNamespaces": ["team-a", "team-b"],
-        "allowHostAccessNamespaces": ["infra"],
-        "allowedServiceAccounts": ["team-a/trainer"],
-        "log": {"format": "text", "level": "DEBUG"},
-    }
-    read = settings.from_environment(environment(render(values)))
-    assert read.config.operator_image == f"reg.example:5000/operator@{DIGEST}"
-    assert read.config.trainer_image == "reg.example:5000/trainer:2"
-    assert read.watch_namespaces == ("team-a", "team-b")
-    assert read.config.allow_host_namespaces == {"infra"}
-    assert read.config.allowed_service_accounts == {"team-a/trainer"}
-    assert read.lease_name == "tfgpu-tfgpujob"
-    assert (read.log_format, read.log_level) == ("text", "DEBUG")
 
 
 def test_the_systems_namespaces_are_left_out_unless_namespaces_are_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from localcluster import helm
 from tests.harness.process import settings
-from tests.unit.chart.choices import ALL_MONITORING, EVERY_PAIR, MONITORS, NETWORK, covering, metrics, values
+from tests.unit.chart.choices import ALL_MONITORING, EVERY_PAIR, NETWORK, covering, metrics, values
 from tests.unit.chart.rendered import Object, environment, kinds, of, render
 from tests.unit.shell.job_series import NOW, store_with_a_job
 
@@ -90,15 +90,6 @@ def test_constraints_of_the_spread_count_the_operators_pods() -> None:
     assert "topologySpreadConstraints" not in pod(render())
 
 
-@pytest.mark.parametrize(("digest", "end"), [("", ":9"), (DIGEST, f"@{DIGEST}")])
-def test_a_mirror_stands_before_both_images(digest: str, end: str) -> None:
-    images = {name: {"repository": f"ml/{name}", "tag": "9", "digest": digest} for name in ("image", "trainerImage")}
-    objects = render({"imageRegistry": "mirror.internal:5000", **images})
-    environ = environment(objects)
-    assert pod(objects)["containers"][0]["image"] == environ["OPERATOR_IMAGE"] == f"mirror.internal:5000/ml/image{end}"
-    assert environ["TRAINER_IMAGE"] == f"mirror.internal:5000/ml/trainerImage{end}"
-
-
 def test_a_network_policy_allows_what_the_operator_needs() -> None:
     assert "NetworkPolicy" not in kinds(render())
     objects = render(NETWORK)
@@ -122,14 +113,6 @@ def test_the_operator_is_told_where_jobs_get_a_network_policy_and_how_its_own_po
     assert config.network_policy_namespaces == {"team-a", "team-b"}
     assert dict(config.operator_labels) == of(objects, "Deployment")["spec"]["selector"]["matchLabels"]
     assert "NetworkPolicy" not in kinds(objects), "each job's is the operator's to make"
-
-
-def test_monitoring_needs_no_discovery_and_is_off_by_default() -> None:
-    assert kinds(render()).isdisjoint({*MONITORS, "ConfigMap"})
-    objects = render(ALL_MONITORING)
-    assert kinds(objects) >= MONITORS
-    for kind in (*MONITORS, "ConfigMap"):
-        assert of(objects, kind)["metadata"]["labels"]["release"] == "prom", kind
 
 
 def test_a_service_monitor_brings_the_service_that_it_selects() -> None:
