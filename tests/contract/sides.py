@@ -1,15 +1,12 @@
-"""Both sides of the contract: the operator's output in this process, the trainer's reading of it in another."""
+"""Both sides of the contract: the operator's output, and the trainer's reading of it."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.contract import trainer_side
 
 from tfgpujob import names
 from tfgpujob.api import JobSpec, parse_job
@@ -73,35 +70,6 @@ def environment(pod: Object) -> dict[str, str]:
     return {variable["name"]: variable["value"] for variable in container["env"]}
 
 
-@cache
-def _trainer_side() -> subprocess.Popen[str]:
-    """One for all tests of this process. It ends with its standard input."""
-    return subprocess.Popen(
-        [sys.executable, "-S", str(Path(__file__).parent / "trainer_side.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY / "trainer_image" / "src")},
-        text=True,
-    )
-
-
-def trainer(question: str, given: Any = None) -> Any:
-    """The trainer's answer (trainer_side.py), from a process whose only packages are the trainer's own sources.
-
-    The two are installed in different virtual environments, and what is asked of the trainer here needs nothing
-    but the standard library, so this Python runs it, isolated from the operator's packages.
-    """
-    side = _trainer_side()
-    assert side.stdin is not None
-    assert side.stdout is not None
-    side.stdin.write(json.dumps([question, given]) + "\n")
-    side.stdin.flush()
-    answer = json.loads(side.stdout.readline() or '{"raised": "it has ended: see its standard error"}')
-    assert "raised" not in answer, answer["raised"]
-    return answer["answer"]
-
-
 def read_by_trainer(pod: Object) -> dict[str, Any]:
     """What the trainer makes of the pod: `config` and `env`, or `error` and `code`."""
-    read: dict[str, Any] = trainer("pod", {"config": config_file(pod), "env": environment(pod)})
-    return read
+    return trainer_side.pod(config_file(pod), environment(pod))

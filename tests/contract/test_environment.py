@@ -1,4 +1,4 @@
-"""The environment of a pod's `tensorflow` container, as the trainer reads it; see sides.trainer for how."""
+"""The environment of a pod's `tensorflow` container, as the trainer reads it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ import json
 import re
 from typing import Any
 
-from tests.contract.sides import CONFIG, REPOSITORY, environment, job, parsed, read_by_trainer, trainer
+from tests.contract import trainer_side
+from tests.contract.sides import CONFIG, REPOSITORY, environment, job, parsed, read_by_trainer
 from tests.contract.told import TOLD
 
 from tfgpujob import names
@@ -34,7 +35,7 @@ FOR_PEOPLE = {"allReduce", "compute"}
 
 
 def test_the_operator_understands_what_the_trainer_says() -> None:
-    said = trainer("run_status", KNOWN)
+    said = trainer_side.run_status(KNOWN)
     for told in (said["first"], said["known"]):
         assert parse(json.dumps(told).encode()) is not None
         assert set(told) - FOR_PEOPLE == {field.alias for field in Report.model_fields.values()}
@@ -49,7 +50,7 @@ def test_the_operator_understands_what_the_trainer_says() -> None:
 
 
 def test_the_tool_understands_the_curves_that_the_trainer_tells() -> None:
-    curves = progress_series.parse(trainer("run_status", KNOWN)["series"].encode())
+    curves = progress_series.parse(trainer_side.run_status(KNOWN)["series"].encode())
     assert curves is not None
     assert curves.keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}
     assert curves["loss"][-1] == curves["val_loss"][-1] == (3990, 0.000250627)
@@ -64,7 +65,7 @@ def test_the_operator_takes_a_report_of_each_phase() -> None:
 
 
 def test_the_operator_understands_the_ledger_that_the_trainer_leaves() -> None:
-    words = parse_ledger(trainer("ended", {"steps": 1})["log"])
+    words = parse_ledger(trainer_side.ended({"steps": 1}))
     assert words is not None
     assert (words.parts, words.reached) == ({"useful": 1500}, 7)
 
@@ -81,7 +82,7 @@ def test_the_trainer_is_told_which_steps_it_does_again() -> None:
 def test_the_operator_understands_the_summary_that_the_trainer_leaves() -> None:
     summary = {"steps": 1200, "epochs": 3, "examplesPerSecond": 5120.5, "splits": {"train": {"loss": 0.5}}}
     splits = {"train": {"loss": 0.5, "accuracy": 0.8}, "test": {"accuracy": 0.9}}
-    log = trainer("ended", {**summary, "splits": splits, "model": "/output/model.keras"})["log"]
+    log = trainer_side.ended({**summary, "splits": splits, "model": "/output/model.keras"})
     found = parse_summary(log)
     assert found is not None
     assert found.model_dump(by_alias=True) == summary
@@ -90,7 +91,7 @@ def test_the_operator_understands_the_summary_that_the_trainer_leaves() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_none() -> None:
-    assert json.loads(json.dumps(trainer("run_status", {"loss": float("nan")})["known"]))["loss"] is None
+    assert json.loads(json.dumps(trainer_side.run_status({"loss": float("nan")})["known"]))["loss"] is None
 
 
 def test_the_trainer_wants_the_token_that_the_operator_shows() -> None:

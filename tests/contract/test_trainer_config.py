@@ -1,6 +1,6 @@
 """spec.trainer, from the job's YAML through the pod's annotation into the trainer's own parser.
 
-The operator's side runs here; the trainer's runs in a process of its own (sides.trainer), and JSON goes between them.
+What goes between the two is JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.contract import trainer_side
 from tests.contract.sides import (
     CONFIG,
     REPLICAS,
@@ -21,7 +22,6 @@ from tests.contract.sides import (
     parsed,
     pod_of,
     read_by_trainer,
-    trainer,
 )
 from tests.contract.told import FULL
 
@@ -109,7 +109,7 @@ def test_a_field_that_neither_side_knows_is_an_error_on_both() -> None:
     for where in ("", *NESTED):
         broken = deepcopy(FULL)
         at(broken, where)["speed"] = 1
-        answer = trainer("pod", {"config": json.dumps(broken), "env": env})
+        answer = trainer_side.pod(json.dumps(broken), env)
         if answer.get("code") != 2 or "speed" not in answer["error"] or isinstance(parse_job(job(broken)), JobSpec):
             accepted[where] = answer
     assert accepted == {}
@@ -161,7 +161,7 @@ def test_the_trainer_says_no_rule_of_the_operators_again() -> None:
         broken = deepcopy(FULL)
         parent, _, key = path.rpartition(".")
         at(broken, parent)[key] = value
-        by_trainer, by_operator = trainer("pod", {"config": json.dumps(broken), "env": env}), parse_job(job(broken))
+        by_trainer, by_operator = trainer_side.pod(json.dumps(broken), env), parse_job(job(broken))
         if isinstance(by_operator, JobSpec) or not reading(by_trainer):
             differ[case] = by_trainer, by_operator
     assert differ == {}
@@ -202,11 +202,11 @@ ASKING: dict[str, dict[str, Any]] = {
 def test_the_operator_refuses_what_the_trainer_does_not_do_under_a_strategy(strategy: str) -> None:
     """By the trainer's SUPPORT table, which the trainer itself looks up for what the model is compiled with alone."""
     spec = {"strategy": strategy, "replicaSpecs": REPLICAS[strategy]}
-    env, refused = environment(pod_of(job(MINIMAL, **spec))), trainer("refused")
+    env, refused = environment(pod_of(job(MINIMAL, **spec))), trainer_side.refused()
     differ = {}
     for technique, more in ASKING.items():
         asked = {**MINIMAL, **more}
-        by_trainer = trainer("pod", {"config": json.dumps(asked), "env": env})
+        by_trainer = trainer_side.pod(json.dumps(asked), env)
         by_operator = parse_job(job(asked, **spec))
         if isinstance(by_operator, JobSpec) == (strategy in refused[technique]) or "error" in by_trainer:
             differ[technique] = by_trainer, by_operator

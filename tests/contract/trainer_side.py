@@ -1,10 +1,6 @@
-"""The trainer's end of the contract, as a process that cannot import the operator: JSON in, JSON out.
+"""The trainer's end of the contract: what it makes of a pod, and what it says of a run.
 
-Each line of standard input is [question, what is given], and is answered by a line. `pod` is given {"config": text of
-the file, "env": {…}} and answers with what the trainer makes of it, or {"error": …, "code": …}; `run_status` is given
-what is known of a run and answers with what GET /progress says; `ended` is given a summary and answers with the
-termination log; `refused` answers with the techniques that the trainer's SUPPORT refuses.
-Only the modules of the trainer that need no TensorFlow are used, so any Python runs this.
+By its modules that need no TensorFlow, from its sources: it is installed in another environment.
 """
 
 from __future__ import annotations
@@ -13,10 +9,10 @@ import dataclasses
 import json
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "trainer_image/src"))
 
 from tfgpujob_contract import goodput
 from tfgpujob_contract.exit_codes import ExitCode
@@ -29,20 +25,24 @@ from tfgpujob_trainer.reporting.run_status import RunStatus
 NS = 1_000_000_000
 
 
-def pod(given: dict[str, Any]) -> dict[str, Any]:
-    """What `tfgpu-train --config FILE` reads in a pod with this file and this environment."""
+def pod(text: str, env: dict[str, str]) -> dict[str, Any]:
+    """What `tfgpu-train --config FILE` reads in a pod with this file and this environment, as JSON: `config` and `env`,
+    or `error` and `code`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "trainer.json"
-        file.write_text(given["config"])
+        file.write_text(text)
         try:
             settings = config.load(file)
-            env = environment.read(given["env"])
+            read = environment.read(env)
         except exits.ConfigError as error:
             return {"error": error.outcome().line(), "code": int(error.code)}
-    return {"config": to_json(settings), "env": dataclasses.asdict(env) | {"is_chief": env.is_chief}}
+    known = {"config": to_json(settings), "env": dataclasses.asdict(read) | {"is_chief": read.is_chief}}
+    as_json: dict[str, Any] = json.loads(json.dumps(known, default=str))
+    return as_json
 
 
-def refused(_: None) -> dict[str, Any]:
+def refused() -> dict[str, Any]:
     """The strategies under which the trainer does not do a technique."""
     return {one: [s for s, its in row.items() if its.kind == "refused"] for one, row in SUPPORT.items()}
 
@@ -63,20 +63,9 @@ def run_status(known: dict[str, Any]) -> dict[str, Any]:
     return {"first": first, "known": json.loads(board.to_json()), "ledger": report, "series": board.series(0).decode()}
 
 
-def ended(summary: dict[str, Any]) -> dict[str, str]:
+def ended(summary: dict[str, Any]) -> str:
     """The termination log of a run that succeeded."""
     outcome = exits.Outcome(code=ExitCode.DONE, cause="Completed", message="done", summary=summary)
     report = Ledger(0, {goodput.USEFUL: 3 * NS // 2}, reached=7).report(0, 1000.0)
     outcome = dataclasses.replace(outcome, ledger=report)
-    return {"log": exits.termination_log(outcome, ["the last line"] * 1000)}
-
-
-if __name__ == "__main__":
-    questions: dict[str, Callable[[Any], Any]] = {one.__name__: one for one in (pod, refused, run_status, ended)}
-    for line in sys.stdin:
-        question, given = json.loads(line)
-        try:
-            answer = {"answer": questions[question](given)}
-        except Exception:
-            answer = {"raised": traceback.format_exc()}
-        print(json.dumps(answer, default=str), flush=True)
+    return exits.termination_log(outcome, ["the last line"] * 1000)
