@@ -225,12 +225,12 @@ def test_on_one_machine_the_first_worker_has_the_scripts_folder_and_the_others_h
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "")
     settings = TrainerConfig(entrypoint="train.py", output=Output(directory=str(code / "runs/a")))
     envs = [
-        Environment(code_directory=code, peers=("a:1", "b:1"), index=i, files_directory=code / f"runs/a/{i}.files")
+        Environment(code_directory=code, peers=("a:1", "b:1"), index=i, files_directory=code / f"runs/a/.tfgpu/{i}")
         for i in range(2)
     ]
-    (code / "runs/a/checkpoints").mkdir(parents=True)
-    (code / "venv").mkdir()
-    for name in ("runs/a/checkpoints/1", "venv/pyvenv.cfg"):
+    for name in ("runs/a/.tfgpu", "runs/tuesday", "venv"):
+        (code / name).mkdir(parents=True)
+    for name in ("runs/a/run.json", "runs/tuesday/log.csv", "venv/pyvenv.cfg"):
         (code / name).write_text("large")
     for _ in range(2):  # a resumed run, too, begins with the files of the first worker
         monkeypatch.chdir(code)
@@ -241,11 +241,15 @@ def test_on_one_machine_the_first_worker_has_the_scripts_folder_and_the_others_h
         assert sys.path[0] == str(second)
         sys.path[0] = str(code)
         assert (second / "best.keras").read_text() == "of the first"
-        assert [name for name in ("net", "runs", "venv") if (second / name).is_symlink()] == ["runs", "venv"]
-        (second / "best.keras").write_text("of the second")
-        (second / "train.py").write_text("of the second")
+        folders = ("net", "runs", "runs/a", "runs/tuesday", "venv")
+        assert [name for name in folders if (second / name).is_symlink()] == ["runs/a", "venv"]
+        (second / "runs/today").mkdir()
+        for name in ("best.keras", "train.py", "runs/tuesday/log.csv"):
+            (second / name).write_text("of the second")
     assert (code / "train.py").read_text() == "import net.layers"
     assert (code / "best.keras").read_text() == "of the first"
+    assert (code / "runs/tuesday/log.csv").read_text() == "large"
+    assert not (code / "runs/today").exists()
 
 
 def test_on_one_machine_servers_write_where_the_chief_does(code, tmp_path, monkeypatch):

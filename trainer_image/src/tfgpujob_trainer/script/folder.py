@@ -173,18 +173,18 @@ def _of_script(folder: Path) -> Iterator[str]:
 
 def _look(code: Path, folder: Path) -> tuple[list[str], dict[str, float]]:
     """The code's folders, and its files with their sizes; a folder that is not read is a file of infinite size: a link
-    to one above it, one that holds `folder`, one of a tool, and those after the first LISTED files.
+    to one above it, the job's output directory, one of a tool, and those after the first LISTED files.
 
     Files and folders that other programs remove meanwhile are left out.
     """
     folders: list[str] = []
     found: dict[str, float] = {}
-    seen, left, inside = {_identity(folder)}, deque([""]), folder.resolve()
+    seen, left, output = {_identity(folder)}, deque([""]), folder.resolve().parent
     while left:
         with suppress(FileNotFoundError):
             name = left.popleft()
             where = code / name
-            if name and (_identity(where) in seen or inside.is_relative_to(where.resolve()) or _is_of_a_tool(where)):
+            if name and (_identity(where) in seen or where.resolve() == output or _is_of_a_tool(where)):
                 if _identity(where) != _identity(folder):
                     found[name] = float("inf")
                 continue
@@ -217,8 +217,8 @@ def _size(entry: os.DirEntry[str]) -> int:
 
 
 def _is_of_a_tool(where: Path) -> bool:
-    """True for .git and the like, and for virtual environments."""
-    return where.name.startswith(".") or (where / "pyvenv.cfg").exists()
+    """True for .git and the like, for virtual environments, and for runs of `tfgpu run`."""
+    return where.name.startswith(".") or any((where / mark).exists() for mark in ("pyvenv.cfg", ".tfgpu"))
 
 
 def _put(source: Path, target: Path, *, copied: bool) -> None:
