@@ -95,7 +95,7 @@ NOT_TYPED = {
     "--set trainerImage.repository=registry.example.com/tfgpujob-trainer --wait": _HELM,
     "helm install tfgpu charts/tfgpujob --namespace team-a --set 'watchNamespaces={team-a,team-b}' "
     "--set rbac.aggregateToDefaultRoles=false": _HELM,
-    "helm upgrade tfgpu charts/tfgpujob --namespace tfgpu-system --reuse-values --wait": _HELM,
+    "helm upgrade tfgpu charts/tfgpujob --namespace tfgpu-system --reset-then-reuse-values --wait": _HELM,
     "helm test tfgpu --namespace tfgpu-system": _HELM,
     "helm uninstall tfgpu --namespace tfgpu-system": _HELM,
     "docker load --input build/release/0.2.0/tfgpujob-operator-0.2.0.tar": _RELEASE,

@@ -42,6 +42,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Before values are read: `profile: multiTenant` turns every protection on. What a list says already stays. */}}
 {{- define "tfgpujob.profile" -}}
+{{- range list "imageVolumes" "kueue" "ui" "history" -}}
+{{- if not (hasKey $.Values .) -}}
+{{- printf "%s is missing, as in the values of an older chart: in place of --reuse-values use --reset-then-reuse-values (Helm 3.14 or later), or --values" . | fail -}}
+{{- end -}}
+{{- end -}}
 {{- if eq .Values.profile "multiTenant" -}}
 {{- $_ := set .Values "podSecurity" "restricted" -}}
 {{- $_ := set .Values "allowedServiceAccounts" (default (list "*/default") .Values.allowedServiceAccounts) -}}

@@ -29,6 +29,7 @@ from tests.unit.chart.rendered import Object, leaves, render
         ({"gang": {"backends": ["KAI"]}}, ["/gang/backends/0", "Volcano"]),
         ({"replicas": 2, "history": {"enabled": True}}, ["replicas", "one pod", "history.databaseSecret"]),
         ({"log": {"format": "xml"}}, ["/log/format", "json"]),
+        ({"history": None}, ["history is missing", "--reset-then-reuse-values"]),
     ],
 )
 def test_wrong_values_are_refused_by_name(values: Object, words: list[str]) -> None:
