@@ -32,8 +32,12 @@ def test_what_a_script_prints_is_shown_once(capsys: pytest.CaptureFixture[str]) 
     for replica in ("worker-0", "worker-1"):
         screen.said(replica, "[0.36, 0.89]")
         screen.said(replica, "tfgpu-train: epoch 1/20: loss 1")
-        screen.said(replica, json.dumps(RECORD))
-    assert capsys.readouterr().out == "worker-0 | [0.36, 0.89]\nworker-0 | epoch 1/20: loss 1\n"
+        screen.said(replica, f"50%{json.dumps(RECORD)}")
+    assert capsys.readouterr().out == "worker-0 | [0.36, 0.89]\nworker-0 | epoch 1/20: loss 1\nworker-0 | 50%\n"
+    assert (
+        progress_of(f"50%{json.dumps({**RECORD, 'epoch': None})}")
+        == "50% step 60/240, loss 0.4123, 15000 examples/s, 1m30s to go"
+    )
 
 
 def test_verbose_shows_everybodys_lines(capsys: pytest.CaptureFixture[str]) -> None:

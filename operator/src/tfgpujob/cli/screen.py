@@ -36,10 +36,12 @@ class Screen:
 
     def said(self, replica: str, line: str) -> None:
         """A line of a replica's output. What is not shown is in its log."""
-        if line.startswith(LINE):
-            if replica == self._lead:
-                self._show_progress(line)
-        elif self._everything:
+        line, mark, record = line.partition(LINE)  # a script's own progress bar may not have ended its line
+        if mark and replica == self._lead:
+            self._show_progress(mark + record)
+        if mark and not line:
+            return
+        if self._everything:
             self._print(replica, line)
         elif replica == self._lead and (self._script or line.startswith(_TRAINER)) and not line.startswith(_FOR_LOGS):
             self._print(replica, line.removeprefix(_TRAINER))

@@ -11,9 +11,10 @@ from tfgpujob.units import duration
 
 
 def progress_of(line: str) -> str | None:
-    """A progress line of the trainer as text; None for any other line."""
+    """A progress line of the trainer as text, with what a script has printed before it; None for any other line."""
+    before, mark, record = line.partition(LINE)
     try:
-        return progress_words(json.loads(line)) if line.startswith(LINE) else None
+        return " ".join(filter(None, (before, progress_words(json.loads(mark + record))))) if mark else None
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
