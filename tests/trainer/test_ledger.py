@@ -99,6 +99,21 @@ def test_steps_up_to_the_highest_that_was_done_are_done_again():
     assert process.ledger.reached == 14
 
 
+def test_steps_of_another_fit_are_not_done_again():
+    process = Process()
+    process.beat(100, phases.STARTING)
+    for _ in range(2):
+        process.books.of_another_fit()
+        for step in (1, 2):
+            process.beat(10, phases.TRAINING, step)
+    assert process.parts == {"importing": 100, "tracing": 20, "useful": 20}
+    process = Process(Ledger(0, reached=2))  # restarted within the second
+    process.books.of_another_fit()
+    process.beat(10, phases.TRAINING, 1)
+    process.beat(10, phases.TRAINING, 2)
+    assert process.parts == {"tracing": 10, "recomputing": 10}
+
+
 def test_whatever_happens_the_parts_are_the_whole():
     chance = random.Random(7)
     for _ in range(300):

@@ -30,6 +30,7 @@ class Heartbeat:
         self.run_status = RunStatus()
         self.ledger = account or Ledger(time.monotonic_ns())
         self._bookkeeper = Bookkeeper(self.ledger)
+        self.of_another_fit = self._bookkeeper.of_another_fit
         self.run_status.ledger = lambda: self.ledger.report(time.monotonic_ns(), time.time())
 
     @classmethod

@@ -152,6 +152,11 @@ class Bookkeeper:
         self._step = 0
         self._traced = False
 
+    def of_another_fit(self) -> None:
+        """The steps that follow are another fit()'s, and begin at 1. Without a step yet, a restart may be within it."""
+        if self._step:
+            self.ledger.reached, self._step, self._traced = 0, 0, False
+
     def beat(self, phase: str, step: int) -> str:
         """The part of the interval that this heartbeat ends."""
         before = self.ongoing

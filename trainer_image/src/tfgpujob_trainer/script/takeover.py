@@ -111,6 +111,7 @@ class Takeover:
             if self._tf_config is not None:
                 os.environ["TF_CONFIG"] = self._tf_config
             serve_rows(fit, session.env, session.heartbeat)
+        session.heartbeat.of_another_fit()
         say(f"fit() number {self.fits} of {self._path.name}")
         trainer = trainer_of(fit.settings, session)
         with session.strategy.scope():

@@ -109,7 +109,7 @@ def _followed(account: Account, pod: Pod, ledger: TrainerLedger | None, now: dat
         told = datetime.fromtimestamp(ledger.until // 1000, UTC)
         until = min(now, max(told, _moment(pod.program_began) or account.since))
     until = max(until.replace(microsecond=0), account.time)
-    reached = max(account.reached, ledger.reached if ledger is not None else 0)
+    reached = account.reached if ledger is None else ledger.reached  # less in another fit() of a script
     spans = _spans(pod, ledger, account.since, until)
     parts = summed(account.before, in_seconds(spans))
     if ended or at_the_end:
