@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -104,6 +105,20 @@ FULL = "{{function_node a:0}} /output/variables; No space left on device [Op:Sav
             ),
         ),
         (
+            ModuleNotFoundError("No module named 'horovod'", name="horovod"),
+            (
+                "ModuleNotFoundError: No module named 'horovod' (remove what is Horovod's: fit() trains on all workers "
+                "without it)"
+            ),
+        ),
+        (
+            ModuleNotFoundError("No module named 'keras.layers.core'", name="keras.layers.core"),
+            (
+                "ModuleNotFoundError: No module named 'keras.layers.core' (keras is there, in another version perhaps: "
+                "correct the import)"
+            ),
+        ),
+        (
             error(tf.errors.ResourceExhaustedError, FULL),
             (
                 "the disk is full: /output/variables; No space left on device (ask for a larger volume, or keep fewer "
@@ -124,6 +139,15 @@ def test_the_line_names_the_users_own_line(tmp_path):
         exec(compile(source.read_text(), str(source), "exec"), {})
     message = classify(caught.value, has_peers=False).message
     assert message == "JSONDecodeError: Expecting value: line 1 column 1 (char 0), at train.py:2"
+
+
+def test_a_variable_that_is_not_set_is_named():
+    with pytest.raises(KeyError) as caught:
+        os.environ["EPOCHS_OF_A_TEST"]
+    assert classify(caught.value, has_peers=False).fix.endswith("tfgpu submit --env EPOCHS_OF_A_TEST=VALUE")
+    with pytest.raises(KeyError) as caught:
+        dict[str, str]()["EPOCHS"]
+    assert classify(caught.value, has_peers=False).fix == ""
 
 
 def test_a_traceback_begins_with_the_users_frames(tmp_path):

@@ -157,6 +157,26 @@ def test_a_terminal_that_a_job_does_not_have_is_named(monkeypatch):
     assert with_cause(other) is other
 
 
+@pytest.mark.parametrize(
+    ("text", "problem", "fix"),
+    [
+        ("get_ipython()", "get_ipython() exists in a notebook only, at a.py:1", "remove the line"),
+        (
+            "raise Exception('URL fetch failure on https://a/x.npz: None -- [Errno -2] unknown')",
+            "a download has failed: URL fetch failure on https://a/x.npz: None -- [Errno -2] unknown, at a.py:1",
+            "download it where there is a network",
+        ),
+    ],
+)
+def test_what_a_pod_lacks_is_named(text, problem, fix):
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        exec(compile(text, "a.py", "exec"), {})
+    known = with_cause(caught.value)
+    assert isinstance(known, ConfigError)
+    assert str(known) == problem
+    assert known.fix.startswith(fix)
+
+
 def test_a_tpu_is_named_as_what_is_looked_for():
     with pytest.raises(Exception) as caught:  # noqa: PT011 (of TensorFlow's own choice)
         tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")

@@ -19,13 +19,14 @@ from tests.trainer.inprocess import session_of
 from tfgpujob_contract.exit_codes import ExitCode
 from tfgpujob_trainer.contract import config
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ConfigError, NotFiniteError, PeerLostError, StoppedError
+from tfgpujob_trainer.contract.exits import ConfigError, ExitedError, NotFiniteError, PeerLostError, StoppedError
 from tfgpujob_trainer.script.ending import AtExit
 from tfgpujob_trainer.script.run import _run, run_with
 from tfgpujob_trainer.supervise.processes import training_environment
 
 LEAVES = """
-import atexit, json
+import atexit, json, os
+os.environ["KERAS_BACKEND"] = "jax"
 import keras
 import numpy as np
 
@@ -61,6 +62,7 @@ def test_a_script_ends_as_in_python(launch_here, tmp_path):
         config = {"entrypoint": "leaves.py", "output": {"directory": str(tmp_path / f"run-{number}")}}
         task = launch_here.start(config, env={"TFGPU_CODE_DIR": str(tmp_path), "TMPDIR": str(temporary)}).ends(0)
         assert list(temporary.iterdir()) == []
+        assert "KERAS_BACKEND=jax in the script has no effect: Keras computes with TensorFlow" in task.log
         assert "model of = 3\nregistered first, called last" in task.log
         written.append((tmp_path / "results.json").read_text())
     assert written[0] == written[1] != ""
@@ -265,7 +267,7 @@ def test_a_script_may_leave_by_os_exit_and_so_may_its_children(tmp_path):
     script.write_text("\n".join([*lines, "os._exit(0)", "assert False"]))
     assert run(script, refuse).code == ExitCode.DONE
     script.write_text("\n".join([*lines, "os._exit(3)"]))
-    with pytest.raises(RuntimeError, match=r"a\.py ended with sys\.exit\(3\)"):
+    with pytest.raises(ExitedError, match=r"a\.py ended with sys\.exit\(3\), at a\.py:6"):
         run(script, refuse)
 
 
@@ -280,6 +282,16 @@ def test_a_script_that_calls_fit_in_a_thread_alone_ends_with_that(tmp_path, monk
     (tmp_path / "a.py").write_text("\n".join(lines))
     with pytest.raises(ConfigError, match=r"fit\(\) is called in a thread of the script's own"):
         run(tmp_path / "a.py", refuse, calls=0)
+
+
+def test_a_script_of_a_package_has_its_relative_imports(tmp_path, monkeypatch):
+    package = tmp_path / "package_of_a_test/deep"
+    package.mkdir(parents=True)
+    (package.parent / "training.py").write_text(TRAINING)
+    (package / "a.py").write_text("from ..training import train\nif __name__ == '__main__': train()")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"no rows, at a\.py:2"):
+        run(package / "a.py", refuse)
 
 
 def test_a_relative_import_of_a_module_beside_the_script_is_not_the_scripts(tmp_path):

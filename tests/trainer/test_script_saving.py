@@ -21,7 +21,7 @@ from tensorflow.python.framework import ops
 from tests.trainer.inprocess import session_of, strategy_over
 
 from tfgpujob_trainer.contract import config
-from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.contract.exits import ConfigError, ExitedError
 from tfgpujob_trainer.script import saving
 from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import _run, as_the_chief, replacements
@@ -198,7 +198,7 @@ def test_what_is_wrong_with_the_arguments_of_a_script_is_said(parser, arguments,
 def test_another_exit_of_a_script_is_its_failure(tmp_path):
     script = tmp_path / "a.py"
     script.write_text(PARSER + "parser.parse_args([])\nsys.exit(3)")
-    with pytest.raises(RuntimeError, match=r"a\.py ended with sys\.exit\(3\)"):
+    with pytest.raises(ExitedError, match=r"a\.py ended with sys\.exit\(3\), at a\.py:"):
         _run(script)
 
 

@@ -126,6 +126,7 @@ def test_a_trainer_that_fell_before_it_could_say_anything_leaves_its_error() -> 
     [
         ("DiskFull", "the disk is full: /dev/shm", "; make room on that disk, then: again"),
         ("Exception", "ModuleNotFoundError: No module named 'pandas'", "; pip install it here, or name it in "),
+        ("Exception", "ModuleNotFoundError: No module named 'keras.layers.core'", "; ask for a larger volume, then"),
     ],
 )
 def test_what_to_do_here_speaks_of_this_machine(cause: str, message: str, hint: str) -> None:

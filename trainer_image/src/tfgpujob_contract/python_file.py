@@ -25,6 +25,12 @@ _LOOPS: Final = frozenset(
     }
 )
 """Names that hand-written training loops use."""
+_NOT_RUN: Final = {
+    "fit_generator": ("calls fit_generator(), which Keras 3 does not have", "call fit(): it takes generators"),
+    "placeholder": ("is written for TensorFlow 1", "train by fit() or with a GradientTape"),
+    "torch": ("is a PyTorch program", "write it with TensorFlow or Keras"),
+}
+"""By names that a file of no kind uses: what it is, and the fix."""
 _COORDINATORS: Final = frozenset({"ClusterCoordinator"})
 _DISTRIBUTIONS: Final = frozenset({"DataParallel", "ModelParallel"})
 """Classes of keras.distribution with which a script divides its model."""
@@ -86,6 +92,9 @@ def kind_of(file: Path) -> Kind:
         # One that names others too chooses among them.
         served = {name for name in names if name.endswith("Strategy")} == {_SERVED}
         return Kind.SERVED_SCRIPT if served else Kind.SCRIPT
+    for name, (what, fix) in _NOT_RUN.items():
+        if name in names:
+            raise FileError(f"{file.name} {what}", fix)
     missing = " and ".join(f"{name}()" for name in _FUNCTIONS if name not in functions)
     raise FileError(
         f"{file.name} has no function {missing}, and calls no {', '.join(_CALLS)} by itself",
@@ -127,8 +136,13 @@ def _parsed(file: Path) -> ast.Module:
     try:
         return ast.parse(file.read_bytes(), str(file))
     except (SyntaxError, ValueError) as error:
+        line = (error.text or "").strip() if isinstance(error, SyntaxError) else ""
         place = f", at {file.name}:{error.lineno}" if isinstance(error, SyntaxError) else ""
         problem = error.msg if isinstance(error, SyntaxError) else error
+        if line.startswith(("%", "!")):
+            raise FileError(
+                f"{line} is a notebook's command{place}", "remove all lines that begin with % or !"
+            ) from error
         raise FileError(f"{file.name} is no Python file: {problem}{place}") from error
 
 

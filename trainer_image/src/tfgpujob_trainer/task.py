@@ -25,7 +25,7 @@ from tfgpujob_trainer.cluster.devices import leave_threads_for_reading, prepare
 from tfgpujob_trainer.contract import config, entrypoint, environment, script
 from tfgpujob_trainer.contract.config import parser
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import Outcome, StoppedError, classify, users_traceback
+from tfgpujob_trainer.contract.exits import ExitedError, Outcome, StoppedError, classify, users_traceback
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.data.sources.cached import remove_caches
 from tfgpujob_trainer.parameter_server.serve import serve
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> None:
         outcome = (predict if settings.mode == "predict" else run_task)(settings, env, heartbeat)
     except BaseException as error:  # noqa: BLE001 (every end is mapped)
         outcome = classify(error, has_peers=env.has_peers)
-        if outcome.cause in ("Exception", "LimitReached"):
+        if outcome.cause in ("Exception", "LimitReached") and not isinstance(error, ExitedError):
             print(users_traceback(error), end="", file=sys.stderr)
         # Inside the handler, while the exception keeps the variables: deleting one would call a parameter server that
         # may be lost.

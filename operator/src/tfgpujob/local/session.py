@@ -51,6 +51,7 @@ _HERE: Final = {
 _INSTALL: Final = "pip install it here"
 _REQUIRE: Final = f"{_INSTALL}, or name it in trainer.requirements (of a script: --requirements FILE)"
 _RUN_HERE: Final = "add --code . to run it in this folder"
+_NO_PACKAGE: Final = re.compile(r"ModuleNotFoundError: No module named '(?!horovod)\w+'")
 _ROOM: Final = "make room on that disk"
 _ERROR: Final = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*(Error|Exception): ")
 """How Python begins the last line of a traceback."""
@@ -274,7 +275,7 @@ def failure_of(job: Object, *, again: str, logs: str) -> tuple[str, str]:
     said = what_was_said(str(failure.get("message", "")), bundled="trainer" in job["spec"])
     action = str(failure.get("action", ""))
     first = _HERE.get(action, f"{action[:1].lower()}{action[1:]}".rstrip("."))
-    if said.startswith("ModuleNotFoundError: "):
+    if _NO_PACKAGE.match(said):
         first = _REQUIRE if "trainer" in job["spec"] else _INSTALL
     elif (absent := _ABSENT.search(said)) is not None and not absent[1].startswith("/") and Path(absent[1]).exists():
         first = _RUN_HERE

@@ -315,6 +315,8 @@ KERAS_ERRORS = {
         "ImportError: `keras.optimizers.legacy` is not supported in Keras 3. When using",
         "for Keras 2",
     ),
+    "an optimizer's lr": ("ValueError: Argument(s) not recognized: {'lr': 0.01}", "for Keras 2"),
+    "a moved module": ("ModuleNotFoundError: No module named 'keras.layers.core'", "for Keras 2"),
     "a checkpoint's name": (
         "ValueError: The filepath provided must end in `.keras` (Keras model format). Received: filepath=ckpt",
         "for Keras 2",

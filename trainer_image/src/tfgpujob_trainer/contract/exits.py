@@ -107,6 +107,12 @@ class PeersMissingError(TrainerError):
     cause = "PeersMissing"
 
 
+class ExitedError(TrainerError):
+    """The script has ended itself, with an exit code other than 0."""
+
+    cause = "Exception"
+
+
 class NotFiniteError(TrainerError):
     """The loss became NaN or infinite."""
 
@@ -136,6 +142,7 @@ _PACKAGE_FIX = (
     "send your own module with the code (tfgpu submit --code .); "
     "name a package in trainer.requirements (--requirements FILE), or put it into spec.image"
 )
+_HOROVOD_FIX = "remove what is Horovod's: fit() trains on all workers without it"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _NO_NEWS = ("Exception encountered when calling", "Graph execution error", "Detected at node", "File ", "node ")
 """Beginnings of lines in which Keras and TensorFlow report where an error happened, before the error itself."""
@@ -180,7 +187,12 @@ def classify(error: BaseException, *, has_peers: bool) -> Outcome:
             message=f"a peer failed or stopped answering: {text}",
             fix="see the other workers' last lines; this end is retried",
         )
-    known = _PACKAGE_FIX if "ModuleNotFoundError" in names else _NCCL_FIX if refused else _absent_fix(error)
+    if isinstance(error, ModuleNotFoundError):
+        package, dot, _ = (error.name or "").partition(".")
+        known = _HOROVOD_FIX if package == "horovod" else _PACKAGE_FIX
+        known = f"{package} is there, in another version perhaps: correct the import" if dot else known
+    else:
+        known = _NCCL_FIX if refused else _absent_fix(error)
     fix = known or "; ".join(getattr(error, "__notes__", ()))
     message = f"{type(error).__name__}: {text}{users_place(error)}"
     return Outcome(code=ExitCode.FAILED, cause="Exception", message=message, fix=fix)
@@ -216,7 +228,10 @@ def out_of_memory(text: str, usage: Usage) -> Outcome:
 
 
 def _absent_fix(error: BaseException) -> str:
-    """The fix for a missing file that a script expects beside itself: in a cluster only files that were sent exist."""
+    """The fix for a missing variable, or file that a script expects beside itself: a cluster has only what was sent."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, KeyError) and frames and frames[-1].f_locals.get("self") is os.environ:
+        return f"set the variable; in a cluster: tfgpu submit --env {error.args[0]}=VALUE"
     name = error.filename if isinstance(error, FileNotFoundError) else None
     if not isinstance(name, str) or not (parts := Path(name).parts) or parts[0] in {"/", ".."}:
         return ""

@@ -15,6 +15,8 @@ _ABSENT = re.compile(r"object has no attribute '(\w+)'")
 _OF_AUTOGRAPH = re.compile(r'File "([^"]+)", line (\d+), in \w+  \*')
 """AutoGraph's form of lines of a tf.function, whose frames are in a generated file."""
 _ASKED = "EOF when reading a line"
+_DOWNLOAD = re.compile(r"URL fetch failure on \S+: (?:None -- )?.{1,200}|<urlopen error .{1,200}>")
+"""What Keras and urllib say."""
 _OFF_THE_MESH = "but was expecting a DTensor"
 """What DTensor says of an operation on a value of a mesh and an ordinary one."""
 _TPU = "tpu_cluster_resolver.py"
@@ -24,7 +26,7 @@ _PART = re.compile(r"(?<!\S)(?>(\S+?)_temp[^\s;]*); No such file or directory.{0
 
 def with_cause(error: Exception) -> Exception:
     """A ConfigError that names the cause, if it is known; else the same error."""
-    return _of_a_mesh(error) or _of_a_program(error)
+    return _of_a_mesh(error) or _of_what_a_job_lacks(error) or _of_a_program(error)
 
 
 def _of_a_mesh(error: Exception) -> ConfigError | None:
@@ -37,16 +39,25 @@ def _of_a_mesh(error: Exception) -> ConfigError | None:
     return None
 
 
-def _of_a_program(error: Exception) -> Exception:
-    absent = _ABSENT.search(str(error)) if isinstance(error, AttributeError) else None
-    if absent is not None and (new := _RENAMED.get(absent[1])) is not None:
-        was = f"strategy.{absent[1]}() is strategy.{new}() in this TensorFlow{_place(error)}"
-        return ConfigError(was, f"write strategy.{new}( there")
+def _of_what_a_job_lacks(error: Exception) -> ConfigError | None:
     if isinstance(error, BdbQuit):
         return ConfigError(f"breakpoint() needs a terminal, and a job has none{_place(error)}", "remove it")
     if isinstance(error, EOFError) and _ASKED in str(error):
         fix = "take the value from sys.argv or argparse, and give it after --"
         return ConfigError(f"input() needs a terminal, and a job has none{_place(error)}", fix)
+    if isinstance(error, NameError) and error.name == "get_ipython":
+        return ConfigError(f"get_ipython() exists in a notebook only{_place(error)}", "remove the line")
+    if (download := _DOWNLOAD.search(str(error))) is not None:
+        fix = "download it where there is a network, then send it with the code (--with PATH), or mount a volume"
+        return ConfigError(f"a download has failed: {download[0]}{_place(error)}", fix)
+    return None
+
+
+def _of_a_program(error: Exception) -> Exception:
+    absent = _ABSENT.search(str(error)) if isinstance(error, AttributeError) else None
+    if absent is not None and (new := _RENAMED.get(absent[1])) is not None:
+        was = f"strategy.{absent[1]}() is strategy.{new}() in this TensorFlow{_place(error)}"
+        return ConfigError(was, f"write strategy.{new}( there")
     files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
     if any(file.endswith(_TPU) for file in files):
         fix = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import runpy
@@ -29,7 +30,7 @@ from tfgpujob_contract.trainer_config import TrainerConfig, to_json
 from tfgpujob_trainer.checkpoints.completed import CompletionMark
 from tfgpujob_trainer.cluster.strategy import class_name
 from tfgpujob_trainer.contract.environment import Environment
-from tfgpujob_trainer.contract.exits import ConfigError, Outcome, StoppedError
+from tfgpujob_trainer.contract.exits import ConfigError, ExitedError, Outcome, StoppedError, users_place
 from tfgpujob_trainer.contract.text import counted
 from tfgpujob_trainer.reporting.heartbeat import Heartbeat
 from tfgpujob_trainer.reporting.log import say
@@ -128,26 +129,38 @@ def _where(env: Environment) -> str:
 
 def _run(path: Path) -> None:
     try:
-        runpy.run_path(str(path), run_name="__main__")
+        if (module := _module_of(path)) is not None:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(str(path), run_name="__main__")
     except SystemExit as error:
         if error.code in (None, 0):
             return
         if (problem := _said_of_arguments(error)) is not None:
             fix = "give them in trainer.args, or as -- ARG… on the command line"
             raise ConfigError(f"the arguments of {path.name}: {problem}", fix) from error
-        raise RuntimeError(f"{path.name} ended with sys.exit({error.code})") from error
+        raise ExitedError(f"{path.name} ended with sys.exit({error.code}){users_place(error)}") from error
     except ImportError as error:
         *_, (frame, _) = walk_tb(error.__traceback__)
         if _RELATIVE not in str(error) or frame.f_code.co_filename != str(path):
             raise
         raise ConfigError(
             f"{path.name} is part of a package, as `python -m` runs it: {error}",
-            f"name a file beside {path.parent.name}/ that imports what {path.name} runs, and calls it",
+            f"run it in the folder above {path.parent.name}/, with --code . there",
         ) from error
     except Exception as error:
         if (known := with_cause(error)) is not error:
             raise known from error
         raise
+
+
+def _module_of(path: Path) -> str | None:
+    """`net.train`, as `python -m` names it: a file with relative imports, of a package that Python finds."""
+    nodes = ast.walk(ast.parse(path.read_bytes(), str(path)))
+    if not any(isinstance(node, ast.ImportFrom) and node.level for node in nodes):
+        return None
+    found = (folder for folder in path.parents[1:] if str(folder) in sys.path)
+    return next((".".join(path.relative_to(top).with_suffix("").parts) for top in found), None)
 
 
 def _said_of_arguments(error: SystemExit) -> str | None:

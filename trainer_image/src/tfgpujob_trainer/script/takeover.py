@@ -13,7 +13,7 @@ from tfgpujob_trainer.contract.exits import ConfigError, Outcome, TrainerError
 from tfgpujob_trainer.data.sources.batches import Batches
 from tfgpujob_trainer.parameter_server.serve import serve_rows
 from tfgpujob_trainer.parameter_server.trainer import trainer_of
-from tfgpujob_trainer.reporting.log import say
+from tfgpujob_trainer.reporting.log import say, say_once
 from tfgpujob_trainer.script.agreement import Agreement
 from tfgpujob_trainer.script.call import WHAT, FitCall, FitData, fit_data, same_rows, settings_of
 from tfgpujob_trainer.script.callbacks import CallCallbacks, ScriptCallbacks, chosen, share_logs
@@ -113,6 +113,8 @@ class Takeover:
             serve_rows(fit, session.env, session.heartbeat)
         session.heartbeat.of_another_fit()
         say(f"fit() number {self.fits} of {self._path.name}")
+        if (backend := os.environ.get("KERAS_BACKEND", "tensorflow")) != "tensorflow":
+            say_once(f"KERAS_BACKEND={backend} in the script has no effect: Keras computes with TensorFlow")
         trainer = trainer_of(fit.settings, session)
         with session.strategy.scope():
             model.reset_metrics()  # which evaluate() leaves as they are

@@ -26,6 +26,7 @@ _KNOWN = (
     (r"\A(?>[\s\S]*?keras/src/)[\s\S]*Invalid reduction dimension 0 for input with 0 dimensions", _WORKERS),
     (r"ClusterCoordinator\.create_per_worker_dataset|'ShardedVariable' object has no attribute", _SERVERS),
     (r"object has no attribute 'reset_states'|keras\.optimizers\.legacy` is not supported in Keras 3", _GONE),
+    (r"Argument\(s\) not recognized: \{'lr':|No module named '(tensorflow\.)?keras\.", _GONE),
     (r"filepath provided must end in `\.(keras|weights\.h5)`", _GONE),
 )
 _PATTERNS = tuple((re.compile(text), action) for text, action in _KNOWN)
