@@ -147,6 +147,8 @@ def test_nothing_to_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([CLAIM, {**tfjob("a"), "kind": "PyTorchJob"}]))
     assert "no TFJob in " in (said := typed(capsys, "convert", str(tmp_path), code=Exit.NOT_FOUND).err)
     assert f"only {CLAIM['kind']}, PyTorchJob;" in said
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump({**tfjob("a"), "apiVersion": "example.com/v1"}))
+    assert "only TFJob of example.com/v1;" in typed(capsys, "convert", str(tmp_path), code=Exit.NOT_FOUND).err
 
 
 def test_a_list_of_what_is_no_object_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

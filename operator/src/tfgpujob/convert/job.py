@@ -22,6 +22,7 @@ KIND: Final = "TFJob"
 _GROUPS: Final = frozenset({GROUP, "tensorflow.org", "training.kubedl.io", "kubedl.io", ""})
 """API groups of TFJobs before Kubeflow's, and of KubeDL's, which have the same spec. Empty: old pages leave it out."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBEDL: Final = "kubedl.io/"
 _KUEUE: Final = "kueue.x-k8s.io/"
 _DEFAULT_GPU: Final = "nvidia.com/gpu"
 _IMAGE: Final = f"let the template of each role have a container {names.CONTAINER} with an image"
@@ -100,6 +101,7 @@ def _metadata(source: Part) -> dict[str, Any]:
     source.move(target, "namespace", "labels")
     annotations = source.part("annotations")
     annotations.drop("is kubectl's copy of the TFJob", _LAST_APPLIED)
+    annotations.drop("is for KubeDL's operator", *(key for key in annotations.left() if key.startswith(_KUBEDL)))
     kept: dict[str, Any] = {}
     annotations.move(kept, *annotations.left())
     if kept:

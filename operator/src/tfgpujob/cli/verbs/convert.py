@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import click
 
 from tfgpujob.cli.output import Format, data
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.convert import Conversion, Effect, Note, convert, is_tfjob, other_labels, tfjob_inside
+from tfgpujob.convert import KIND, Conversion, Effect, Note, convert, is_tfjob, other_labels, tfjob_inside
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.job_file import read_objects
 from tfgpujob.units import counted
@@ -51,7 +51,7 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
             click.echo(f"tfgpu: {error}", err=True)
             unread.append(error)
             continue
-        kinds.update(dict.fromkeys(str(obj.get("kind")) for obj in objects))
+        kinds.update(dict.fromkeys(map(_kind, objects)))
         inside += [f"{file}: {obj.get('kind')}, {at}" for obj in objects if (at := tfjob_inside(obj)) is not None]
         for conversion, _ in parts:
             jobs += conversion is not None
@@ -70,10 +70,17 @@ def command(files: Sequence[str], directory: Path | None, strategy: str) -> int:
         raise CliError(f"a TFJob is inside of another object: {inside[0]}", "put it into a file of its own", Exit.USAGE)
     if not jobs:
         only = f", only {', '.join(kinds)}" if kinds else ""
-        raise CliError(f"there is no TFJob in {', '.join(files)}{only}", "name files of TFJobs", Exit.NOT_FOUND)
+        fix = "name files of Kubeflow's TFJobs"
+        raise CliError(f"there is no TFJob in {', '.join(files)}{only}", fix, Exit.NOT_FOUND)
     told = ", ".join(f"{counts[effect]} {effect}" for effect in Effect if counts[effect])
     click.echo(f"{counted(jobs, 'TFJob')} read: {told or 'no notes'}", err=True)
     return int(Exit.USAGE if counts[Effect.REFUSED] or unread else Exit.OK)
+
+
+def _kind(obj: Mapping[str, Any]) -> str:
+    """With its API group where that is what is wrong."""
+    kind = str(obj.get("kind"))
+    return f"{kind} of {obj.get('apiVersion')}" if kind.lower() == KIND.lower() else kind
 
 
 def _files(given: Sequence[str]) -> Iterator[tuple[str, Path]]:
