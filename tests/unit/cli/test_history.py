@@ -64,6 +64,7 @@ def test_without_a_page_or_a_token_the_reason_is_said(live: LiveCluster, capsys:
     assert cli.main(["history", "--page", "mine"]) == Exit.USAGE
     assert "'mine' is no Service; write it as NAMESPACE/SERVICE" in capsys.readouterr().err
     assert cli.main(["describe", "never"]) == Exit.NOT_FOUND
+    assert "if it was deleted, the history does not answer: " in capsys.readouterr().err
     with pytest.MonkeyPatch.context() as patch:
 
         async def none(_: Connection) -> str | None:

@@ -12,6 +12,7 @@ from tfgpujob.cli.options import page_option
 from tfgpujob.cli.verbs import Heading
 from tfgpujob.client import ApiError, Client
 from tfgpujob.describe import describe
+from tfgpujob.exits import CliError, Exit
 from tfgpujob.kube.errors import MISSING
 from tfgpujob.printable import printable
 
@@ -33,16 +34,12 @@ def command(client: Client, name: str, page: str) -> None:
     except ApiError as error:
         if error.code != MISSING:
             raise
-        text = _of_history(client, name, page, now)
-        if not text:
+        try:
+            found = client.deleted(name, page=page)
+        except ApiError as unknown:
+            problem = f"{error.message}; if it was deleted, the history does not answer: {unknown.message}"
+            raise CliError(problem, "see tfgpu list, tfgpu history", Exit.NOT_FOUND) from unknown
+        if not found:
             raise
+        text = describe(found[0].raw, (), (), None, now)
     click.echo(printable(to_copy(text, name)))
-
-
-def _of_history(client: Client, name: str, page: str, now: datetime) -> str:
-    """Empty if nothing is known."""
-    try:
-        found = client.deleted(name, page=page)
-    except ApiError:
-        return ""
-    return describe(found[0].raw, (), (), None, now) if found else ""
