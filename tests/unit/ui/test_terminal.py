@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,23 @@ def test_the_tool_draws_a_run_of_this_machine(tmp_path: Path, capsys: pytest.Cap
     local_run(tmp_path, name="empty")
     assert cli.main(["plot", "empty", "--dir", str(tmp_path / "empty")]) == Exit.NOT_FOUND
     assert "no curves of empty are known" in capsys.readouterr().err
+
+
+def test_the_tool_compares_runs(
+    tmp_path: Path, live: LiveCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = '{"tfgpu": "progress", "phase": "training", "step": 1, "loss": %g}\n'
+    for name, loss in (("a", 0.5), ("b", 0.25)):
+        local_run(tmp_path / "runs", name=name, worker_0=told % loss)
+    out = typed(capsys, "compare", "a", "b", "--local").out
+    assert re.search(r"^ +a +b\n(.*\n)*last loss +0\.5 +0\.25\n", out)
+    assert "strategy" not in out
+    found = json.loads(typed(capsys, "compare", "a", "b", "--local", "-o", "json").out)
+    assert found["last loss"] == {"a": "0.5", "b": "0.25"}
+    assert found["strategy"]["a"] == found["strategy"]["b"]
+    started(live, "one")
+    assert "phase" in json.loads(typed(capsys, "compare", "one", "-o", "json").out)
 
 
 def test_the_tool_draws_a_job_of_a_cluster(live: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:

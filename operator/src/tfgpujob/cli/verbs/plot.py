@@ -11,9 +11,9 @@ import click
 
 from tfgpujob.cli.cluster import cluster_options, connected, job_name
 from tfgpujob.cli.verbs import Heading
-from tfgpujob.core.observed.progress_series import Series
 from tfgpujob.exits import CliError, Exit
 from tfgpujob.local.folder import RUNS
+from tfgpujob.ui.seen import Seen
 from tfgpujob.ui.sources import LocalRuns
 from tfgpujob.ui.terminal import plot
 
@@ -28,7 +28,7 @@ PLACE: Final = Heading.IN_A_CLUSTER, 66
 def command(name: str, *, local: bool, directory: Path | None, context: str | None, namespace: str | None) -> None:
     """Draw the curves of a job in the terminal: loss, metrics, examples a second and seconds of a step."""
     if local or directory is not None:
-        series = _local(directory or RUNS / name)
+        series = run_here(directory or RUNS / name).series
     else:
         with connected(context, namespace) as client:
             series = client.series(name)
@@ -39,9 +39,10 @@ def command(name: str, *, local: bool, directory: Path | None, context: str | No
     click.echo(plot(series, min(100, shutil.get_terminal_size().columns)))
 
 
-def _local(folder: Path) -> Series:
+def run_here(folder: Path) -> Seen:
+    """The run in a folder of this machine. Raises CliError if none is there."""
     whole = folder.resolve()
     try:
-        return asyncio.run(LocalRuns(whole.parent).curves(f"{whole.parent.name}/{whole.name}")).series
+        return asyncio.run(LocalRuns(whole.parent).curves(f"{whole.parent.name}/{whole.name}"))
     except LookupError as error:
         raise CliError(f"{folder}: no run is there", "name its folder with --dir", Exit.NOT_FOUND) from error
