@@ -271,6 +271,24 @@ def test_a_script_may_leave_by_os_exit_and_so_may_its_children(tmp_path):
         run(script, refuse)
 
 
+def test_a_handler_of_sigterm_in_a_script_is_left_out(tmp_path, capsys):
+    """With one that saves and calls sys.exit(), a stopped job would be complete."""
+    lines = [
+        "import os, signal",
+        "before = signal.getsignal(signal.SIGTERM)",
+        "assert signal.signal(signal.SIGTERM, lambda *_: exit()) == signal.getsignal(signal.SIGTERM) == before",
+        "assert signal.signal(signal.SIGUSR2, signal.signal(signal.SIGUSR2, print)) is print",
+        "child = os.fork()",
+        "if child == 0:",
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        "    os._exit(signal.getsignal(signal.SIGTERM) == signal.SIG_IGN)",
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1",
+    ]
+    (tmp_path / "a.py").write_text("\n".join(lines))
+    assert run(tmp_path / "a.py", refuse).code == ExitCode.DONE
+    assert capsys.readouterr().out.count("signal.signal(SIGTERM) in the script is left out") == 1
+
+
 def test_a_script_that_calls_fit_in_a_thread_alone_ends_with_that(tmp_path, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     lines = [

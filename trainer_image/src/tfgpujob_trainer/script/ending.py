@@ -6,6 +6,7 @@ import atexit
 import gc
 import io
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -14,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
+
+from tfgpujob_trainer.reporting.log import say
 
 _LIBRARIES = ("tensorflow", "keras", "tfgpujob_trainer")
 """Their exit functions assume that devices and peers still exist."""
@@ -65,6 +68,22 @@ def leaving_as_exiting() -> Iterator[None]:
         raise SystemExit(code)
 
     with mock.patch.object(os, "_exit", leave):
+        yield
+
+
+@contextmanager
+def stopping_as_the_job() -> Iterator[None]:
+    """A script's own handler of SIGTERM is left out: it would end the script as if it were complete."""
+    original, process = signal.signal, os.getpid()
+
+    def handle(number: int, handler: Any) -> Any:
+        is_ours = str(sys._getframe(1).f_globals.get("__name__")).startswith(_LIBRARIES[-1])  # noqa: SLF001
+        if number != signal.SIGTERM or is_ours or os.getpid() != process:
+            return original(number, handler)
+        say("signal.signal(SIGTERM) in the script is left out: the trainer saves a checkpoint and stops")
+        return signal.getsignal(number)
+
+    with mock.patch.object(signal, "signal", handle):
         yield
 
 

@@ -38,7 +38,7 @@ from tfgpujob_trainer.script import folder
 from tfgpujob_trainer.script.calls import calls
 from tfgpujob_trainer.script.causes import with_cause
 from tfgpujob_trainer.script.device_settings import device_settings
-from tfgpujob_trainer.script.ending import AtExit, leaving_as_exiting
+from tfgpujob_trainer.script.ending import AtExit, leaving_as_exiting, stopping_as_the_job
 from tfgpujob_trainer.script.job_end import JobEnd, JobEndError
 from tfgpujob_trainer.script.place import place_in
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
@@ -106,6 +106,7 @@ def run_program(path: Path, settings: TrainerConfig, replaced: Iterable[Any], en
             stack.enter_context(mock.patch.object(sys, "path", [str(path.parent), *sys.path]))
             stack.enter_context(at_exit.listening())
             stack.enter_context(leaving_as_exiting())
+            stack.enter_context(stopping_as_the_job())
             try:
                 try:
                     _run(path)
