@@ -207,6 +207,7 @@ def test_a_long_message_leaves_room_for_what_to_do() -> None:
     failed = [condition("Failed", "True", "ReplicaFailed", "x"), condition("Finished", "True", "Failed", "x")]
     lines = told({"phase": "Failed", "conditions": failed, "lastFailure": failure}).splitlines()
     assert any("line 39" in line for line in lines[:FIRST_SCREEN])
+    assert lines[2].strip() == "line 0", "the trainer's own sentence"
     assert any("Correct the program." in line for line in lines[:FIRST_SCREEN])
 
 

@@ -12,11 +12,11 @@ from tfgpujob.core.status import gpu_time
 from tfgpujob.describe.account import goodput_table, lost_time, recovery_table
 from tfgpujob.describe.facts import Facts, gather
 from tfgpujob.describe.timeline import timeline
-from tfgpujob.describe.verdict import find_verdict
+from tfgpujob.describe.verdict import Verdict, find_verdict
 from tfgpujob.units import counted, duration, hours
 
 WIDTH = 110
-MAX_LINES = 8
+_MAX_LINES = 8
 """Lines of a failure's message: the first screen must also have room for the fix."""
 _LABEL = 12
 
@@ -43,10 +43,14 @@ def _verdict(facts: Facts) -> Iterator[str]:
     metadata = facts.job["metadata"]
     ready = f", {facts.status['ready']} ready" if facts.status.get("ready") and not facts.gone else ""
     yield f"{metadata.get('namespace', 'default')}/{facts.name}: {verdict.state}{ready}"
-    lines = verdict.why.splitlines()
-    shown = lines if len(lines) <= MAX_LINES else [lines[0], "…", *lines[2 - MAX_LINES :]]
-    yield from _labelled("Why", [piece for line in shown for piece in _wrapped(line)])
+    yield from _labelled("Why", [piece for line in shown_why(verdict) for piece in _wrapped(line)])
     yield from _labelled("Next", [piece for step in verdict.steps for piece in _wrapped(step)])
+
+
+def shown_why(verdict: Verdict) -> Sequence[str]:
+    """The cause, with the trainer's sentence and the last lines of the log if it is long."""
+    lines = verdict.why.splitlines()
+    return lines if len(lines) <= _MAX_LINES else [*lines[:2], "…", *lines[3 - _MAX_LINES :]]
 
 
 def summary(facts: Facts) -> Iterator[tuple[str, Sequence[str]]]:

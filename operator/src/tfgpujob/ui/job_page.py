@@ -15,10 +15,10 @@ import yaml
 from tfgpujob.core.observed.progress_series import Points, Series
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.core.status import goodput_account
-from tfgpujob.describe import Verdict, find_verdict
+from tfgpujob.describe import find_verdict
 from tfgpujob.describe.account import Part, parts, recovery_table
 from tfgpujob.describe.facts import Facts, gather
-from tfgpujob.describe.page import MAX_LINES, state_of, summary
+from tfgpujob.describe.page import shown_why, state_of, summary
 from tfgpujob.describe.progress_words import progress_of
 from tfgpujob.describe.timeline import timeline
 from tfgpujob.names import GONE, Condition, Phase
@@ -109,7 +109,7 @@ def job_page(seen: Seen, now: datetime) -> JobPage:
         local=seen.local,
         tone=tone_of(facts),
         state=verdict.state if facts.gone or not ready else f"{verdict.state}, {ready} ready",
-        why=_why(verdict),
+        why=shown_why(verdict),
         steps=[step for step in verdict.steps if not (seen.local and ("tfgpu " in step or "kubectl " in step))],
         live=not facts.is_true(Condition.FINISHED) and not facts.gone,
         facts=[(label, text) for label, texts in summary(facts) for text in [" ".join(filter(None, texts))] if text],
@@ -173,11 +173,6 @@ def in_order(series: Iterable[str]) -> Sequence[str]:
 def title_of(name: str) -> str:
     """The title of a chart."""
     return _SPEED.get(name, name)
-
-
-def _why(verdict: Verdict) -> Sequence[str]:
-    lines = verdict.why.splitlines()
-    return lines if len(lines) <= MAX_LINES else [lines[0], "…", *lines[2 - MAX_LINES :]]
 
 
 def _workers(seen: Seen) -> Sequence[Worker]:
