@@ -468,6 +468,8 @@ def test_commands_to_copy_name_the_namespace(live: LiveCluster, tmp_path: Path, 
     assert "follow it: tfgpu logs there -n research -f" in capsys.readouterr().out, "not the context's namespace"
     assert cli.main(["wait", "there", "-n", "research", "--timeout", "0"]) == Exit.TIMEOUT
     assert "tfgpu describe there -n research" in capsys.readouterr().err
+    assert cli.main(["describe", "there", "-n", "research"]) == Exit.OK
+    assert "kubectl -n research describe node" in capsys.readouterr().out
     assert cli.main(["scale", "there", "-n", "research", "--workers", "1"]) == Exit.USAGE
     assert "tfgpu suspend there -n research, then scale, then tfgpu resume there -n research" in capsys.readouterr().err
 

@@ -211,6 +211,18 @@ def test_a_long_message_leaves_room_for_what_to_do() -> None:
     assert any("Correct the program." in line for line in lines[:FIRST_SCREEN])
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_log_that_went_with_its_pod_is_not_advised(phase: str) -> None:
+    """A container that runs on keeps its pod running, so that it is deleted at the job's end."""
+    failure = {"role": "worker", "index": 0, "exitCode": 1, "cause": "Exception", "action": "Correct the program."}
+    ended = [condition(kind, "True", phase, "It has ended.") for kind in (phase, "Finished")]
+    status = {"phase": phase, "conditions": ended, **({"lastFailure": failure} if phase == "Failed" else {})}
+    shown = told(status)
+    assert "tfgpu logs" not in shown
+    assert "spec.runPolicy.cleanPodPolicy: None." in shown
+    assert "cleanPodPolicy" not in told(status, run_policy={"cleanPodPolicy": "None"})
+
+
 def event(number: int, reason: str, message: str, *, day: int = 1) -> dict[str, Any]:
     at = f"2026-01-{day:02d}T{number // 3600:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z"
     about = {"uid": "u", "kind": "TFGPUJob", "name": "digits"}
@@ -269,6 +281,37 @@ def test_whom_the_kubelet_has_killed_is_told_for_which_field(reason: str, messag
     head = describe(whole, [pod_of("digits-worker-0", "digits")], [warning], None, NOW).partition("Timeline")[0]
     assert advised in head
     assert head.count(message) == 1
+
+
+def test_the_warning_that_names_what_ended_a_container_is_shown_not_a_later_one() -> None:
+    whole = {**job("digits", worker=1), "status": KILLED}
+    whole["metadata"] |= {"namespace": "default", "uid": "uid-digits", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    about = {"involvedObject": {"uid": "uid-digits-worker-0", "kind": "Pod"}}
+    failed = {
+        **about,
+        "reason": "Unhealthy",
+        "message": "Liveness probe failed: no",
+        "lastTimestamp": "2026-01-01T00:00:01Z",
+    }
+    hook = {
+        **about,
+        "reason": "FailedPreStopHook",
+        "message": "exited with 137",
+        "lastTimestamp": "2026-01-01T00:00:02Z",
+    }
+    head = describe(whole, [pod_of("digits-worker-0", "digits")], [failed, hook], None, NOW).partition("Timeline")[0]
+    assert "Liveness probe failed: no" in head
+    assert "FailedPreStopHook" not in head
+    assert "Correct livenessProbe" in head
+
+
+def test_the_log_of_another_container_is_read_with_kubectl() -> None:
+    failure = {**KILLED["lastFailure"], "cause": "Exception", "exitCode": 7, "container": "fetch"}
+    whole = {**job("digits", worker=1), "status": {**KILLED, "lastFailure": failure}}
+    whole["metadata"] |= {"namespace": "default", "uid": "uid-digits"}
+    shown = describe(whole, [pod_of("digits-worker-0", "digits")], [], None, NOW)
+    assert "kubectl logs digits-worker-0 -c fetch" in shown
+    assert "tfgpu logs" not in shown
 
 
 @pytest.mark.parametrize("missing", ["reason", "message"])

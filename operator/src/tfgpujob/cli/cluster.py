@@ -23,8 +23,8 @@ _UNCHECKED = re.compile(
     r", <nil>: Invalid value: null: some validation rules were not checked.{0,100}?to complete validation"
 )
 """What an API server adds to each schema error. It names no field."""
-_COMMAND = re.compile(r"tfgpu (?:doctor|[a-z]{1,20} ([-\w]{1,253}))(?![-\w])")
-"""A command in a text, with the job that it is for."""
+_COMMAND = re.compile(r"kubectl(?= [a-z])|tfgpu (?:doctor|[a-z]{1,20} ([-\w]{1,253}))(?![-\w])")
+"""A command in a text, with the job that it is for; kubectl takes the flags first."""
 _FIXES = {
     401: "log in again, or name another login by --context",
     403: "ask an administrator for the role edit in this namespace",

@@ -11,7 +11,7 @@ from tfgpujob.core.membership.messages import telling
 from tfgpujob.core.observed.ownership import is_dispatched, other_manager
 from tfgpujob.core.observed.snapshot import Pod
 from tfgpujob.core.observed.waiting import names_what_lacks
-from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice
+from tfgpujob.core.status.diagnosis import ACTIONS, Diagnosis, advice, is_of_runtime
 from tfgpujob.describe.facts import AWAY_SECONDS, Facts, moment, unseen_seconds
 from tfgpujob.describe.timeline import last_time, warning_text
 from tfgpujob.names import MULTIKUEUE, Condition, Reason, Role
@@ -173,8 +173,7 @@ def _refused(facts: Facts) -> Verdict | None:
 
 
 def _ended(facts: Facts) -> Verdict | None:
-    # MultiKueue deletes the pods elsewhere, and their logs with them.
-    logs = () if is_dispatched(facts.job) else (_logs(facts),)
+    logs = _kept_logs(facts, facts.pods, _logs(facts))
     if facts.is_true(Condition.SUCCEEDED):
         return Verdict("Succeeded", facts.condition(Condition.SUCCEEDED)["message"], logs)
     if not facts.is_true(Condition.FAILED):
@@ -243,7 +242,7 @@ def _not_ready(facts: Facts) -> Verdict | None:
     waiting, running = [pod for pod in facts.pods if pod.waiting_reason], facts.condition(Condition.RUNNING)
     if not waiting and running.get("reason") == Reason.REPLICA_NOT_READY:
         unready = [pod for pod in facts.pods if not pod.ready]
-        why = "\n".join((str(running["message"]), *_last_warning(facts, unready)))
+        why = "\n".join((str(running["message"]), *_warnings(facts, unready)[-1:]))
         return Verdict(f"{_phase(facts)}, not ready", why, ())
     if not waiting or facts.is_true(Condition.RUNNING):
         return None
@@ -255,16 +254,15 @@ def _not_ready(facts: Facts) -> Verdict | None:
         # The operator has seen the scheduler's earlier message.
         text = known
     next_step = advice(pod.waiting_reason, pod.waiting_message)
-    room = _room(facts) if next_step == ACTIONS[Diagnosis.UNSCHEDULABLE] else ""
-    steps = _steps(next_step, room) or (f"kubectl describe pod {pod.name}",)
+    steps = _steps(next_step, _room(facts, pod.waiting_message)) or (f"kubectl describe pod {pod.name}",)
     return Verdict(f"Waiting ({pod.waiting_reason})", text, steps)
 
 
-def _last_warning(facts: Facts, pods: Sequence[Pod]) -> tuple[str, ...]:
-    """Kubernetes' last one about these pods; none if there is none, or the user may not read it."""
+def _warnings(facts: Facts, pods: Sequence[Pod]) -> list[str]:
+    """Kubernetes' about these pods, the last one at the end; none if the user may not read them."""
     uids = {pod.uid for pod in pods}
     about = [event for event in facts.warnings if event["involvedObject"]["uid"] in uids]
-    return tuple(warning_text(event) for event in sorted(about, key=lambda event: last_time(event) or "")[-1:])
+    return [warning_text(event) for event in sorted(about, key=lambda event: last_time(event) or "")]
 
 
 def _held_up(facts: Facts) -> Verdict | None:
@@ -292,23 +290,38 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     if not last:
         return "", ()
     who = f"{facts.name}-{last['role']}-{last['index']}" if "role" in last else facts.name
-    who += f", container {last['container']}" if "container" in last else ""
+    other = last.get("container")
+    who += f", container {other}" if other else ""
     code = f", exit code {last['exitCode']}" if "exitCode" in last else ""
     head = f"{who}: {last.get('cause') or last.get('reason', 'Failed')}{code}"
     said = str(last.get("message") or "").strip()
     steps = _steps(_begun(str(last.get("action") or "")))
-    # The pods of an earlier attempt are gone, and their logs with them.
     kept = [pod for pod in facts.pods if (pod.role, pod.index) == (last.get("role"), last.get("index"))]
     # A failed probe or hook, for instance, which only an event reports.
-    warned = _last_warning(facts, kept) if last.get("cause") in {Diagnosis.KILLED, Diagnosis.UNKNOWN} else ()
-    failed = next((field for words, field in _ENDS_A_CONTAINER.items() if words in "".join(warned)), "")
-    if failed:
-        steps = (f"Correct {failed} in the role's template: it failed, so the kubelet killed the container.",)
-    if kept and last.get("cause") in _LOG_CAUSES:
-        steps += (_logs(facts, f"--role {last['role']} --index {last['index']}"),)
-    if said and said in "".join(warned):
+    warned = _warnings(facts, kept) if last.get("cause") in {Diagnosis.KILLED, Diagnosis.UNKNOWN} else []
+    ends = [said for said in warned if _field_that_ends(said)]
+    warned = (ends or warned)[-1:]
+    if ends:
+        field = _field_that_ends(ends[-1])
+        steps = (f"Correct {field} in the role's template: it failed, so the kubelet killed the container.",)
+    if "role" in last and last.get("cause") in _LOG_CAUSES and not is_of_runtime(last.get("reason", "")):
+        own = _logs(facts, f"--role {last['role']} --index {last['index']}")
+        steps += _kept_logs(facts, kept, f"kubectl logs {kept[0].name} -c {other}" if other and kept else own)
+    if said and said in "".join((*warned, *steps)):
         said = ""
     return "\n".join(_steps(head, said, *warned)), steps
+
+
+def _kept_logs(facts: Facts, pods: Sequence[Pod], command: str) -> tuple[str, ...]:
+    """The command for the logs of these pods of an attempt; if they are gone at the job's end, how they are kept."""
+    if any(not pod.deleting for pod in pods):
+        return (command,)
+    # MultiKueue deletes the pods elsewhere; those of an earlier attempt go whatever the policy.
+    if facts.gone or is_dispatched(facts.job) or not facts.is_true(Condition.FINISHED):
+        return ()
+    kept = (facts.spec.get("runPolicy") or {}).get("cleanPodPolicy") == "None"
+    how = "" if kept else " To keep pods after the job's end: spec.runPolicy.cleanPodPolicy: None."
+    return (f"The pods are deleted, and their logs with them.{how}",)
 
 
 _ENDS_A_CONTAINER: Final = {
@@ -319,16 +332,20 @@ _ENDS_A_CONTAINER: Final = {
 """For which field of its template the kubelet kills a container, by words of the warning."""
 
 
+def _field_that_ends(warning: str) -> str:
+    return next((field for words, field in _ENDS_A_CONTAINER.items() if words in warning), "")
+
+
 def _begun(action: str) -> str:
     """With a capital letter, unless it begins with a field: the trainer's fixes follow a problem in its own log."""
     return action[:1].upper() + action[1:] if action.partition(" ")[0].isalpha() else action
 
 
-def _room(facts: Facts) -> str:
-    """For a pod that fits on no node: the GPUs that the nodes have."""
-    if not facts.nodes:
-        return ""
+def _room(facts: Facts, message: str) -> str:
+    """For a pod that fits on no node for want of GPUs, as the scheduler's message says: those that the nodes have."""
     resource = str((facts.spec.get("gpu") or {}).get("resourceName") or "nvidia.com/gpu")
+    if not facts.nodes or resource not in message:
+        return ""
     offers = []
     for node in facts.nodes:
         count = ((node.get("status") or {}).get("allocatable") or {}).get(resource)

@@ -199,10 +199,8 @@ def test_f4_of_a_refusal_of_several_lines_none_is_lost() -> None:
 
 def test_f8_what_else_keeps_a_container_from_starting_is_the_runtimes_sentence() -> None:
     found = diagnose("StartError", 128, RUNC + "error mounting /a", 20)
-    assert (found.cause, found.action) == (
-        "Unknown",
-        f"Unknown; Kubernetes says: StartError: {RUNC}error mounting /a: exit code 128",
-    )
+    assert (found.cause, found.message) == ("Unknown", f"{RUNC}error mounting /a")
+    assert found.action.startswith("Kubernetes says why in the message: correct the template")
     assert diagnose("ContainerStatusUnknown", 137, "The container could not be located", 20).cause == "Unknown"
 
 

@@ -48,7 +48,7 @@ def command(
         printed = printed or bool(lines)
         click.echo("".join(map(text.of, lines)), nl=False)
     if not printed:
-        what = f"no such replica of {name} has printed anything; tfgpu describe {name} shows its pods"
+        what = f"no such replica of {name} has printed anything, or its pod is gone; tfgpu describe {name} shows pods"
         click.echo(to_copy(what, name), err=True)
 
 

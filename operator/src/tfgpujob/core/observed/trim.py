@@ -389,7 +389,7 @@ def _waiting(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, An
             if waiting.get("reason") not in {None, "PodInitializing", "ContainerCreating"}:
                 name = container.get("name")
                 who = f"{kind} {name}" if name != names.CONTAINER else ""
-                said = (who, waiting.get("message"), _last_end(container))
+                said = (who, waiting.get("message") or status.get("message"), _last_end(container))
                 return waiting["reason"], " ".join(": ".join(str(text) for text in said if text).split())
     return "", ""
 

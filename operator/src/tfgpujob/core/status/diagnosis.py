@@ -63,7 +63,7 @@ class Diagnosis(StrEnum):
 
 _WHO_SENT_IT = "find out who sent it, from the pod's events and the kernel's log of its node."
 ACTIONS = {
-    Diagnosis.EXCEPTION: "Read the message and the pod's log, correct the program, and create the job again.",
+    Diagnosis.EXCEPTION: "Read the message, correct the program, and create the job again.",
     Diagnosis.BAD_CONFIG: "Correct spec.trainer as the message says, and create the job again.",
     Diagnosis.LOSS_NOT_FINITE: "Lower the learning rate, clip the gradients, or look for bad values in the data.",
     Diagnosis.DISK_FULL: "Ask for a larger volume, or keep fewer checkpoints with spec.trainer.checkpoint.keep.",
@@ -153,8 +153,9 @@ _ACTIONS_BY_REASON = {
     "CreateContainerConfigError": "Create in the job's namespace what the message says is missing, or correct the "
     "template.",
     **dict.fromkeys(
-        ("CreateContainerError", "RunContainerError"),
-        "Correct the template if the message is about it; otherwise have the node's container runtime looked at.",
+        ("CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"),
+        "Kubernetes says why in the message: correct the template if it is about that; otherwise have the node's "
+        "container runtime looked at.",
     ),
     "DeadlineExceeded": "Raise or remove activeDeadlineSeconds in the role's template, which ended the pod.",
 }
@@ -280,6 +281,8 @@ def _fix_by_code(cause: Diagnosis, reason: str, exit_code: int | None, said: str
         return keras_errors.action(said)
     if cause is Diagnosis.KILLED:
         return f"Killed by {_signal(exit_code)}: {_WHO_SENT_IT}"
+    if cause is Diagnosis.UNKNOWN and reason == "Error" and exit_code is not None:
+        return f"Unknown; Kubernetes says: exit code {exit_code}. The program chose this code: read what it printed."
     if cause is Diagnosis.UNKNOWN:
         return _unknown(reason, exit_code, sentence or (said if is_of_runtime(reason) else ""))
     return _OF_A_BUS_ERROR if exit_code == _BUS_ERROR else None
