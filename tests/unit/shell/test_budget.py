@@ -13,10 +13,12 @@ from tests.harness import sizes
 from tests.harness.known import snapshot_of
 from tests.unit.core import make
 
-from tfgpujob.core.observed import packed, parsed
-from tfgpujob.core.observed.snapshot import Kind, Object
+from tfgpujob.core.observed import packed, parsed, progress_report
+from tfgpujob.core.observed.snapshot import Agreed, Kind, LeaderAnswer, Object, WhoTrains
+from tfgpujob.core.observed.trim import trim_job, trim_pod
 from tfgpujob.core.reconcile import reconcile
 from tfgpujob.kube.decoding import decoded
+from tfgpujob.names import PREBUILT_WORKLOAD
 from tfgpujob.shell import budget
 from tfgpujob.shell.store import Key, Store
 
@@ -126,7 +128,7 @@ def test_messages_of_pods_are_cut_beyond_the_budget_and_counted_while_their_pods
 ) -> None:
     """Each took up to 16 KiB: one character beyond 16 bits makes all of a text four bytes wide."""
     monkeypatch.setattr(budget, "FREE_BYTES", 0)
-    monkeypatch.setattr(budget, "NAMESPACE_BYTES", 34_000)
+    monkeypatch.setattr(budget, "NAMESPACE_BYTES", 17_000)
     store = Store()
     said = {
         0: "x" * 4000 + "\U0001f600",
@@ -147,6 +149,110 @@ def test_messages_of_pods_are_cut_beyond_the_budget_and_counted_while_their_pods
     else:
         store.remove(Kind.POD, "a", "j-worker-0", "u0")
     assert store._budget._used.total() == 0
+
+
+WIDE = "x" * 4000 + "\U0001f600"
+"""4 KB, which Python keeps in 16."""
+
+
+def test_long_texts_in_the_status_are_counted_and_cut_before_a_job_is_set_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(budget, "FREE_BYTES", 0)
+    monkeypatch.setattr(budget, "NAMESPACE_BYTES", 25_000)
+    store = Store()
+    conditions = [{"type": kind, "status": "True", "message": WIDE} for kind in ("Failed", "Finished")]
+    for number in range(3):
+        status = {"conditions": conditions, "lastFailure": {"message": WIDE}, "plan": {"images": {"worker": "i" * 300}}}
+        store.put(Kind.JOB, {**job("env", number, entries=3), "status": status})
+    kept = [snapshot_of(store, Key("a", f"j{number}")) for number in range(3)]
+    assert not any(found.quarantined for found in kept)
+    assert [len(found.job["status"]["lastFailure"]["message"]) for found in kept] == [4001, 256, 256]
+    assert [len(found.job["status"]["plan"]["images"]["worker"]) for found in kept] == [300, 300, 300]
+    assert store._budget._used.total() > 16_000
+    for number in range(3):
+        store.remove(Kind.JOB, "a", f"j{number}", f"a-{number}")
+    assert store._budget._used.total() == 0
+
+
+def test_what_pods_answer_is_counted_and_not_kept_beyond_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "FREE_BYTES", 0)
+    monkeypatch.setattr(budget, "NAMESPACE_BYTES", 100_000)
+    store, key = Store(), Key("a", "j")
+    payload = json.dumps({"phase": "training", "workerSeconds": {f"worker-{n}": n for n in range(512)}}).encode()
+    report = progress_report.parse(payload)
+    assert report is not None
+    store.put(Kind.JOB, {**job("env", 1, entries=3), "metadata": {**job("env", 1, entries=3)["metadata"], "name": "j"}})
+    for index in range(4):
+        store.put(Kind.POD, pod_of(index, {}))
+        store.store_report(key, f"u{index}", report, len(payload))
+    assert sorted(snapshot_of(store, key).reports) == ["u0", "u1"], "each is counted with some 40 KiB"
+    assert taken_by(report) < store._budget._used["a"] / 2
+    store.store_report(key, "u0", report, 16_000)
+    assert sorted(snapshot_of(store, key).reports) == ["u1"], "an old one would say that the job stands still"
+    assert store.store_answer(key, LeaderAnswer("u2", WhoTrains(1), Agreed(1, 1, frozenset(range(512)))), 15_000)
+    assert snapshot_of(store, key).leader_answer is None
+    store.put(
+        Kind.POD, {**pod_of(1, {}), "metadata": {**pod_of(1, {})["metadata"], "uid": "new", "resourceVersion": "2"}}
+    )
+    assert store._budget._used.total() == 0, "the pod that had answered is another one's"
+
+
+def taken_by(report: progress_report.Report) -> int:
+    gc.collect()
+    tracemalloc.start()
+    copies = [report.model_copy(deep=True) for _ in range(20)]
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0] // len(copies)
+    tracemalloc.stop()
+    return taken
+
+
+def test_the_last_words_of_a_deleted_pod_stay_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, key = Store(), Key("a", "j1")
+    following = {"goodput": {"pod": "p", "before": {"since": "2026-01-01T00:00:00Z"}, "time": "2026-01-01T00:00:00Z"}}
+    store.put(Kind.JOB, {**job("env", 1, entries=3), "status": following})
+    said = {"phase": "Failed", "message": WIDE, "containerStatuses": [ENDED]}
+    metadata = {**pod_of(0, {})["metadata"], "name": "j1-worker-0", "uid": "p", "labels": {"tfgpu.dev/job-name": "j1"}}
+    store.put(Kind.POD, {"metadata": metadata, "spec": {}, "status": said})
+    before = store._budget._used.total()
+    store.remove(Kind.POD, "a", "j1-worker-0", "p")
+    assert snapshot_of(store, key).departed is not None
+    assert store._budget._used.total() == before > 16_000
+    store.put(
+        Kind.JOB,
+        {**job("env", 1, entries=3), "metadata": {**job("env", 1, entries=3)["metadata"], "resourceVersion": "2"}},
+    )
+    assert snapshot_of(store, key).departed is None
+    assert store._budget._used.total() == 0
+
+
+def test_a_job_that_was_packed_before_it_was_beyond_the_budget_does_not_keep_its_spec(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The operator's own status writes put the job into the cache as it was kept."""
+    store, whole = Store(), trim_job(job("env", 1, entries=1000))
+    monkeypatch.setattr(budget, "FREE_BYTES", 0)
+    monkeypatch.setattr(budget, "NAMESPACE_BYTES", 1000)
+    store.put(Kind.JOB, whole)
+    assert packed.PACKED in whole
+    assert packed.PACKED not in snapshot_of(store, Key("a", "j1")).job
+
+
+@pytest.mark.parametrize("names", [{"annotations": "x" * 100_000}, {"uid": "x" * 100_000}])
+def test_no_name_is_kept_longer_than_names_are(names: dict[str, str]) -> None:
+    """Texts that are names elsewhere have no limit in an annotation or an owner's uid: 1 MB a job."""
+    if "uid" in names:
+        owner = {"apiVersion": "tfgpu.dev/v1alpha1", "kind": "TFGPUJob", "controller": True, **names}
+        of_pod = trim_pod({**pod_of(0, {}), "metadata": {**pod_of(0, {})["metadata"], "ownerReferences": [owner]}})
+        assert len(of_pod.owner_uid) == 256
+    else:
+        metadata = {**job("env", 1, entries=3)["metadata"], "annotations": {PREBUILT_WORKLOAD: names["annotations"]}}
+        kept = trim_job({**job("env", 1, entries=3), "metadata": metadata})["metadata"]["annotations"]
+        assert len(kept[PREBUILT_WORKLOAD]) == 256
+
+
+ENDED = {"name": "tensorflow", "state": {"terminated": {"exitCode": 1, "message": WIDE}}}
 
 
 def pod_of(index: int, status: Object) -> Object:

@@ -132,11 +132,19 @@ def test_a_pod_moves_with_its_label_and_leaves_without_it() -> None:
     store.put(Kind.POD, pod(version=1))
     store.put(Kind.POD, pod(version=2, job_name="other"))
     assert store.pods(KEY) == ()
-    assert len(store.pods(Key("ns", "other"))) == 1
+    assert store.jobs() == [], "it has no name of the other job's pods"
     store.put(Kind.POD, pod(version=3, job_name=None))
     assert store.jobs() == []
     store.put(Kind.POD, pod(version=4, job_name=None), of=KEY)
     assert store.pods(KEY)[0].job_name == "train"
+
+
+@pytest.mark.parametrize("name", ["train-worker-1000", "train-worker-00", "train-other-0", "x-train-worker-0", "a"])
+def test_a_pod_that_only_has_the_label_of_a_job_concerns_it_as_little_as_any_other(name: str) -> None:
+    """20,000 of them took 30 ms of each look at the job."""
+    store = Store()
+    store.put(Kind.POD, pod(name, version=1))
+    assert store.jobs() == []
 
 
 def test_a_pod_found_by_name_comes_back_whatever_became_of_its_label() -> None:

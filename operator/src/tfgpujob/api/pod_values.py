@@ -92,7 +92,7 @@ _BARE: Final = ("Exists", "DoesNotExist")
 _SIZES: Final = ("Gt", "Lt")
 
 _VALUES: Final[Mapping[str, Check]] = {
-    "Container.image": _Form(re.compile(r"(\S(.*\S)?)?"), "remove the space around it", 65536),
+    "Container.image": _Form(re.compile(r"(\S(.*\S)?)?"), "remove the space around it", 1024),
     "Container.name": _LABEL,
     "Container.restartPolicy": _Words(("Always", "Never", "OnFailure")),
     "ContainerPort.name": _PORT_NAME,

@@ -82,5 +82,5 @@ class ProgressPoller:
         found = progress_report.parse(payload) if payload is not None else None
         self._metrics.polled("unreachable" if payload is None else "refused" if found is None else "ok")
         if found is not None:
-            self._store.store_report(key, pod.uid, found)
+            self._store.store_report(key, pod.uid, found, len(payload or b""))
         return found is not None

@@ -105,7 +105,7 @@ class ResizePoller:
         answer = found or asked.answer
         if asked.unanswered_since is not None and now - asked.unanswered_since >= SILENT_AFTER:
             answer = LeaderAnswer(request.leader.uid, request.question, Silent())
-        if answer is not None and self._store.store_answer(key, answer):
+        if answer is not None and self._store.store_answer(key, answer, len(told[1]) if told else 0):
             self._changed(key)
         if (request, answer) != (asked.request, asked.answer):
             asked.changed = now

@@ -9,12 +9,14 @@ lost DELETED event is found by resync, which compares `known` with a list.
 from __future__ import annotations
 
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from tfgpujob import names
+from tfgpujob.api.invalid import Invalid
 from tfgpujob.core.membership.leader import asks
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.packed import size_of
@@ -30,9 +32,18 @@ from tfgpujob.core.observed.snapshot import (
     Snapshot,
     Workload,
 )
-from tfgpujob.core.observed.trim import text_bytes, trim_dependent, trim_job, trim_pod, trim_workload, with_short_texts
+from tfgpujob.core.observed.trim import (
+    texts_in_status,
+    texts_of,
+    trim_dependent,
+    trim_job,
+    trim_pod,
+    trim_workload,
+    with_short_status,
+    with_short_texts,
+)
 from tfgpujob.core.status import goodput_account
-from tfgpujob.names import Condition
+from tfgpujob.names import Condition, Role
 from tfgpujob.shell.budget import Budget
 from tfgpujob.shell.cluster_objects import ClusterObjects
 from tfgpujob.shell.namespaces import Namespaces
@@ -52,6 +63,12 @@ class Key(NamedTuple):
 
 MAX_TOMBSTONES: Final = 8192
 """How many deleted uids are remembered. Only deletions during one list matter."""
+_REPLICA: Final = re.compile(f"-(?:{'|'.join(Role)})-(?:0|[1-9][0-9]{{0,2}})")
+"""What a pod's name adds to its job's. Others concern no job, though their labels say so: 20,000 took 30 ms of each
+reconciliation."""
+_SMALL_ANSWER: Final = 1 << 10
+_TIMES: Final = 5
+"""Memory of what a pod answers, by bytes: a report of 512 workers takes this many times its JSON."""
 
 
 @dataclass(slots=True)
@@ -160,19 +177,28 @@ class Store:
         entry = self._entries.get(key)
         return (entry.job, [*entry.reports.values()]) if entry is not None and entry.job is not None else None
 
-    def store_report(self, key: Key, pod_uid: str, report: Report) -> None:
-        """Keep the progress report of this pod, while the pod exists."""
+    def store_report(self, key: Key, pod_uid: str, report: Report, sent: int = 0) -> None:
+        """Keep the progress report of this pod, which sent as many bytes, while the pod exists."""
         entry = self._entries.get(key)
-        if entry is not None and any(pod.uid == pod_uid for pod in entry.pods.values()):
+        if entry is None or not any(pod.uid == pod_uid for pod in entry.pods.values()):
+            return
+        if self._fits(key, pod_uid, sent):
             entry.reports[pod_uid] = report
+        else:
+            entry.reports.pop(pod_uid, None)  # an old one would say that it stands still
 
-    def store_answer(self, key: Key, answer: LeaderAnswer) -> bool:
-        """Keep the leader's answer. False: it equals the last one, or the job is gone."""
+    def store_answer(self, key: Key, answer: LeaderAnswer, sent: int = 0) -> bool:
+        """Keep the leader's answer of as many bytes. False: it equals the last one, or the job is gone."""
         entry = self._entries.get(key)
         if entry is None or entry.leader_answer == answer:
             return False
-        entry.leader_answer = answer
+        entry.leader_answer = answer if self._fits(key, key.name, sent) else None
         return True
+
+    def _fits(self, key: Key, who: str, sent: int) -> bool:
+        """True if there is room for what a pod, or the leader of a job, has answered."""
+        size = _TIMES * max(0, sent - _SMALL_ANSWER)
+        return self._budget.charge(key.namespace, ("answer", who), size) is None
 
     def resizing(self) -> list[Key]:
         """Jobs whose leader is polled: their status has a resize in place in progress, or lost workers."""
@@ -247,9 +273,9 @@ class Store:
             return None
         if kind is Kind.POD:
             pod = entry.pods[name]
-            if entry.job is not None and pod.termination is not None and goodput_account.follows(entry.job, uid):
-                entry.departed = pod
             self._forget_pod(namespace, name)
+            if entry.job is not None and pod.termination is not None and goodput_account.follows(entry.job, uid):
+                entry.departed = self._affordable(namespace, ("departed", job_name), pod)
             return key
         if kind is Kind.JOB:
             if entry.job is not None:
@@ -257,8 +283,7 @@ class Store:
             self._forget_job(key, entry)
         else:
             del entry.dependents[kind]
-        if entry.empty:
-            del self._entries[key]
+        self._delete_if_empty(key, entry)
         return key
 
     def drop(self, namespace: str) -> list[Key]:
@@ -269,9 +294,9 @@ class Store:
         for key in dropped:
             entry = self._entries.pop(key)
             self._forget_job(key, entry)
-            for name, pod in entry.pods.items():
+            for name in entry.pods:
                 del self._pod_jobs[namespace, name]
-                self._budget.charge(namespace, -text_bytes(pod))
+        self._budget.release(namespace)
         self.unreadable.discard_all(namespace)
         return dropped
 
@@ -312,26 +337,30 @@ class Store:
         if again and key not in self._beyond_budget:
             return None
         job = trim_job(obj, held)
-        more = size_of(job) - (size_of(held) if held is not None else 0)
-        if (refusal := self._budget.refusal(key.namespace, more)) is not None:
+        refusal = self._charge_job(key, job)
+        if refusal is not None:
+            job = with_short_status(job)
+            refusal = self._charge_job(key, job)
+        if refusal is not None:
             if again:
                 return None
-            job = trim_job({**obj, "unreadable": str(refusal)})
-            more = -(size_of(held) if held is not None else 0)
+            job = trim_job({**job, "unreadable": str(refusal)})
             self._beyond_budget.add(key)
             self.quarantined.add(Kind.JOB, *key, str(refusal))
         else:
             self._within_budget(key)
-        self._budget.charge(key.namespace, more)
         entry = self._entry(key)
         entry.job = job
         if entry.departed is not None and not goodput_account.follows(entry.job, entry.departed.uid):
             entry.departed = None
+            self._budget.charge(key.namespace, ("departed", key.name), 0)
         return key
 
+    def _charge_job(self, key: Key, job: Object) -> Invalid | None:
+        return self._budget.charge(key.namespace, (Kind.JOB, key.name), size_of(job) + texts_in_status(job))
+
     def _forget_job(self, key: Key, entry: _Entry) -> None:
-        if entry.job is not None:
-            self._budget.charge(key.namespace, -size_of(entry.job))
+        self._budget.charge(key.namespace, (Kind.JOB, key.name), 0)
         self._within_budget(key)
         entry.job = None
 
@@ -358,21 +387,20 @@ class Store:
         if before is not None and before != pod.job_name:
             self._forget_pod(namespace, name)
         key = Key(namespace, pod.job_name)
-        if not pod.job_name:
+        if not pod.job_name or not _REPLICA.fullmatch(pod.name.removeprefix(pod.job_name)):
             return None
         entry = self._entry(key)
-        charged = text_bytes(entry.pods[pod.name]) if pod.name in entry.pods else 0
-        more = text_bytes(pod) - charged
-        if more and self._budget.refusal(namespace, more) is not None:
-            pod = with_short_texts(pod)
-            more = -charged
-        if more:
-            self._budget.charge(namespace, more)
+        pod = self._affordable(namespace, (Kind.POD, name), pod)
         if pod.name in entry.pods and entry.pods[pod.name].uid != pod.uid:
-            entry.reports.pop(entry.pods[pod.name].uid, None)
+            self._forget_report(key, entry.pods[pod.name].uid)
         entry.pods[pod.name] = pod
         self._pod_jobs[namespace, pod.name] = pod.job_name
         return key
+
+    def _affordable(self, namespace: str, what: tuple[str, str], pod: Pod) -> Pod:
+        """The pod, with short texts if there is no room for its own."""
+        refused = self._budget.charge(namespace, what, texts_of(pod)) is not None
+        return with_short_texts(pod) if refused else pod
 
     def _put_dependent(self, kind: Kind, namespace: str, dependent: Dependent, job_name: str) -> Key | None:
         if dependent.name not in {job_name, dependent.owner_job}:
@@ -388,11 +416,18 @@ class Store:
     def _forget_pod(self, namespace: str, name: str) -> None:
         key = Key(namespace, self._pod_jobs.pop((namespace, name)))
         entry = self._entries[key]
-        pod = entry.pods.pop(name)
-        self._budget.charge(namespace, -text_bytes(pod))
-        entry.reports.pop(pod.uid, None)
-        if entry.empty:
-            del self._entries[key]
+        self._forget_report(key, entry.pods.pop(name).uid)
+        self._budget.charge(namespace, (Kind.POD, name), 0)
+        self._delete_if_empty(key, entry)
+
+    def _forget_report(self, key: Key, pod_uid: str) -> None:
+        self._entries[key].reports.pop(pod_uid, None)
+        self._budget.charge(key.namespace, ("answer", pod_uid), 0)
+
+    def _delete_if_empty(self, key: Key, entry: _Entry) -> None:
+        if entry.empty and self._entries.pop(key, None) is not None:
+            for what in ("answer", "departed"):
+                self._budget.charge(key.namespace, (what, key.name), 0)
 
     def _entry(self, key: Key) -> _Entry:
         entry = self._entries.get(key)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
+
+import orjson
 
 from tfgpujob import names
 from tfgpujob.api.limits import too_large
@@ -30,7 +32,7 @@ _JOB_METADATA: Final = frozenset(
 MAX_TEXT: Final = 4096
 """Characters of a message of a pod that are kept. The kubelet cuts a termination message at 4,096 bytes."""
 SHORT_TEXT: Final = 256
-"""The same where there is no room for longer ones. Shorter messages are not counted."""
+"""The same where there is no room for longer ones, and of names and reasons. Shorter texts are not counted."""
 
 
 _JOB_LABELS: Final = (names.LABEL_QUEUE, names.LABEL_QUEUE_PRIORITY, names.PREBUILT_WORKLOAD)
@@ -57,11 +59,12 @@ def reduced_job(obj: Object) -> Object:
     for field, wanted in (("labels", _JOB_LABELS), ("annotations", _JOB_ANNOTATIONS)):
         found = metadata.get(field) or _EMPTY
         if kept := {key: found[key] for key in wanted if found.get(key)}:
-            reduced["metadata"][field] = kept
+            reduced["metadata"][field] = {key: _text(value) for key, value in kept.items()}
     spec = obj.get("spec")
     if problem := obj.get("unreadable") or too_large(spec):
         parts = {key: spec.get(key) for key in ("managedBy", "runPolicy")} if isinstance(spec, Mapping) else {}
         reduced["spec"] = {key: part for key, part in parts.items() if part is not None and not too_large(part)}
+        reduced.pop(PACKED, None)
         reduced["unreadable"] = str(problem)
     return reduced
 
@@ -127,20 +130,20 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         node=_text(spec.get("nodeName")),
         status_reason=_text(status.get("reason")),
         waiting_reason=_text(waiting_reason),
-        waiting_message=_text(waiting_message),
+        waiting_message=_message(waiting_message),
         disruption=taken,
         running_init=_text(_running_init(spec, inits)),
         lingers=_lingers(status, container),
-        status_message=_text(
+        status_message=_message(
             status.get("message") or (taken and target.get("message")) or (failed and _earlier(status))
         ),
         termination=_termination(_fetch(inits), is_init=True) or _termination(container) or _of_another(spec, status),
         waited_in_vain=_waited_in_vain(gate_end, container, metadata),
-        ip=status.get("podIP") or "",
+        ip=_text(status.get("podIP")),
         progress_token=_token(spec, Variable.PROGRESS_TOKEN) if held is None else held.progress_token,
         recovery_token=_token(spec, Variable.RECOVERY_TOKEN) if held is None else held.recovery_token,
         started_at=_time(status.get("startTime")),
-        unhealthy_device=_text(_unhealthy(container)),
+        unhealthy_device=_message(_unhealthy(container)),
         ended_at=_time(_ended_at(metadata, status, conditions)),
         scheduled_at=_scheduled_at(conditions),
         gate_began=_began(gate),
@@ -148,19 +151,54 @@ def trim_pod(obj: Object, held: Pod | None = None) -> Pod:
         program_began=_began(container.get("state") or _EMPTY),
         code_digest=_digest(inits, container, names.CODE_VOLUME),
         models_digest=_digest(inits, container, names.MODELS_VOLUME),
-        no_room="" if spec.get("nodeName") else _text(no_room),
+        no_room="" if spec.get("nodeName") else _message(no_room),
     )
 
 
 _TEXTS: Final = ("waiting_message", "status_message", "no_room", "unhealthy_device")
+
+
 _NO_TEXTS: Final = ("", "", "", "", "")
 
 
-def text_bytes(pod: Pod) -> int:
+def texts_of(pod: Pod) -> int:
     """Memory of its long messages, each of which takes up to four bytes a character."""
     said = pod.termination.message if pod.termination is not None else ""
     texts = pod.waiting_message, pod.status_message, pod.no_room, pod.unhealthy_device, said
-    return sum(sys.getsizeof(text) for text in texts if len(text) > SHORT_TEXT) if texts != _NO_TEXTS else 0
+    return _long(texts) if texts != _NO_TEXTS else 0
+
+
+def texts_in_status(job: Object) -> int:
+    """The same of its status. Equal ones are kept once."""
+    status = job.get("status")
+    text = orjson.dumps(status) if status else b""
+    return 0 if len(text) < MAX_TEXT and text.isascii() else _long(_strings(status))
+
+
+def _long(texts: Iterable[str]) -> int:
+    return sum(map(sys.getsizeof, {text for text in texts if len(text) > SHORT_TEXT}))
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)
+
+
+def with_short_status(job: Object) -> Object:
+    """The job with the beginning of the texts in its status, but for the plan."""
+    status = job.get("status") or {}
+    return {**job, "status": {key: part if key == "plan" else _shortened(part) for key, part in status.items()}}
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:SHORT_TEXT]
+    if isinstance(value, dict):
+        return {key: _shortened(part) for key, part in value.items()}
+    return [_shortened(part) for part in value] if isinstance(value, list) else value
 
 
 def with_short_texts(pod: Pod) -> Pod:
@@ -331,7 +369,7 @@ def _termination(container: Mapping[str, Any], *, is_init: bool = False) -> Term
         exit_code=int(ended.get("exitCode", 0)),
         signal=ended.get("signal"),
         reason=_text(ended.get("reason")),
-        message=_text(ended.get("message")),
+        message=_message(ended.get("message")),
         finished_at=_time(ended.get("finishedAt")),
         container=_text(container.get("name")),
         is_init=is_init,
@@ -412,6 +450,11 @@ def _time(value: object) -> str:
 
 
 def _text(value: object) -> str:
+    """A name or a reason."""
+    return sys.intern(str(value or "")[:SHORT_TEXT])
+
+
+def _message(value: object) -> str:
     return sys.intern(str(value or "")[:MAX_TEXT])
 
 
