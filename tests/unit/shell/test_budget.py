@@ -252,6 +252,16 @@ def test_no_name_is_kept_longer_than_names_are(names: dict[str, str]) -> None:
         assert len(kept[PREBUILT_WORKLOAD]) == 256
 
 
+def test_a_template_s_image_is_no_longer_than_spec_image_may_be() -> None:
+    """Four of 65,000 characters in status.plan took 1 MB a job."""
+    store, container = Store(), {"name": "tensorflow", "image": "i" * 1025}
+    template = {"spec": {"containers": [container]}}
+    store.put(Kind.JOB, sizes.job_of(template, 1))
+    outcome = reconcile(snapshot_of(store, Key("default", "train")), NOW, make.CONFIG)
+    assert outcome.status is not None
+    assert "containers[0].image" in outcome.status["conditions"][0]["message"]
+
+
 ENDED = {"name": "tensorflow", "state": {"terminated": {"exitCode": 1, "message": WIDE}}}
 
 

@@ -92,6 +92,7 @@ _BARE: Final = ("Exists", "DoesNotExist")
 _SIZES: Final = ("Gt", "Lt")
 
 _VALUES: Final[Mapping[str, Check]] = {
+    # The API server takes any length, the kubelet no name beyond 255. The status keeps it.
     "Container.image": _Form(re.compile(r"(\S(.*\S)?)?"), "remove the space around it", 1024),
     "Container.name": _LABEL,
     "Container.restartPolicy": _Words(("Always", "Never", "OnFailure")),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from tfgpujob.api.base import value_at
 from tfgpujob.api.invalid import Invalid
 from tfgpujob.api.rules import host
 from tfgpujob.api.rules.rule import Job, JobRule
@@ -82,19 +83,38 @@ _CLUSTERS_OWN: Final = ("kubernetes.io", "k8s.io")
 
 
 def _claims(job: Job) -> Iterator[Invalid]:
-    """The operator creates claims with its own rights, so a user without them could bind volumes of others."""
+    """Claims are created with the operator's rights, or for a pod that it creates, so a user without them could bind
+    volumes of others."""
+    for path, claim in _claims_of(job) if not job.allow_host else ():
+        for key, value in _fields(claim, "spec").items():
+            within = key == "dataSourceRef" and isinstance(value, Mapping) and not value.get("namespace")
+            if value is not None and key not in _OF_A_CLAIM and not within:
+                problem = "may bind or copy a volume that is not the job's"
+                yield Invalid(f"{path}.spec.{key}", problem, f"remove it, {host.ASK}")
+        for key in _fields(claim, "metadata", "annotations"):
+            if str(key).partition("/")[0].endswith(_CLUSTERS_OWN):
+                problem = "is the cluster's own, by which it places and binds volumes"
+                yield Invalid(f"{path}.metadata.annotations[{key}]", problem, f"remove it, {host.ASK}")
+
+
+def _claims_of(job: Job) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Its templates of claims, and those of ephemeral volumes."""
     for role, replica in job.spec.replica_specs.items():
-        for index, claim in enumerate(replica.volume_claim_templates or () if not job.allow_host else ()):
-            path = f"spec.replicaSpecs.{role}.volumeClaimTemplates[{index}]"
-            for key, value in claim.claim_spec.items():
-                within = key == "dataSourceRef" and isinstance(value, Mapping) and not value.get("namespace")
-                if value is not None and key not in _OF_A_CLAIM and not within:
-                    problem = "may bind or copy a volume that is not the job's"
-                    yield Invalid(f"{path}.spec.{key}", problem, f"remove it, {host.ASK}")
-            for key in claim.metadata.annotations or {}:
-                if key.partition("/")[0].endswith(_CLUSTERS_OWN):
-                    problem = "is the cluster's own, by which it places and binds volumes"
-                    yield Invalid(f"{path}.metadata.annotations[{key}]", problem, f"remove it, {host.ASK}")
+        path = f"spec.replicaSpecs.{role}"
+        for index, claim in enumerate(replica.volume_claim_templates or ()):
+            metadata = {"annotations": claim.metadata.annotations}
+            yield f"{path}.volumeClaimTemplates[{index}]", {"spec": claim.claim_spec, "metadata": metadata}
+    for role, template in job.templates.items():
+        for index, volume in enumerate(template.spec.volumes):
+            found = part(volume, "ephemeral", "volumeClaimTemplate")
+            if isinstance(found, Mapping):
+                path = f"spec.replicaSpecs.{role}.template.spec.volumes[{index}].ephemeral.volumeClaimTemplate"
+                yield path, found
+
+
+def _fields(value: object, *keys: str) -> Mapping[str, Any]:
+    found = value_at(value, *keys)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _has_token(source: Any) -> bool:
