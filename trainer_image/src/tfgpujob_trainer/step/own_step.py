@@ -37,9 +37,10 @@ from tfgpujob_trainer.step.compiled import Compiled, Evaluation, StepResult, as_
 from tfgpujob_trainer.step.gradients import divided, multiplied, shaped
 from tfgpujob_trainer.step.lookups import apart, together
 from tfgpujob_trainer.step.own_trial import OwnTrials
+from tfgpujob_trainer.step.tried import Tried
 
 
-class OwnSteps:
+class OwnSteps(Tried):
     """The steps of the model's author, with the interface of `SynchronousSteps`."""
 
     def __init__(
@@ -59,7 +60,6 @@ class OwnSteps:
         self._statistics = Statistics(moving_statistics(model))
         self._tries = partial(OwnTrials, strategy, self._all_reduce, model, self._returned, name)
         self._trials = self._tries()
-        self._again: Callable[[], None] = lambda: None
         normalized = synchronized_normalizations(model)
         self.notes = batch_normalization_notes(normalized, name, 1, synchronized=True)
         self._rows: dict[int, Any] = {}
@@ -160,7 +160,7 @@ class OwnSteps:
                 "set it as an attribute of the model, or put it into a list or dict that is one",
             )
 
-        self._again = partial(self.try_on, places) if training else self._again
+        self._places = places if training else self._places
         step = _step(training)
         with (
             as_traced(self._model, places[0], training=training),
@@ -169,25 +169,19 @@ class OwnSteps:
         ):
             self.notes += self._trials.try_on(step, places)
 
-    def trace_again(self) -> list[str]:
-        """Trace and try the training step again; returns the notes that are new."""
-        before, self.notes, self._trials = self.notes, [], self._tries()
+    def _forget(self) -> None:
+        self._trials = self._tries()
         self._names.pop("train_step", None)
-        self._begin()
-        self._again()
-        return [note for note in self.notes if note not in before]
 
     def has_changed(self) -> bool:
         """Whether what the steps read, and that is no weight, has another value than when they were tried."""
         return self._trials.has_changed()
 
-    def try_again(self) -> list[str]:
-        """Fit the steps to the values of now; what is new to say of them."""
-        before = self._trials.found
-        notes = self._trials.try_again()
-        if self._trials.found != before:
-            self._begin()
-        return notes
+    def _fitted(self) -> list[str]:
+        return self._trials.try_again()
+
+    def _found(self) -> Any:
+        return self._trials.found
 
     def _replica(self, step: str, batches: Any, edges: Any, votes: Any, own_seconds: Any) -> tuple[Any, ...]:
         replica = local_replica(self._strategy)

@@ -44,9 +44,10 @@ from tfgpujob_trainer.step.jit import WithXla, jitted, jitted_notes, jitted_upda
 from tfgpujob_trainer.step.layer_states import LayerStates, states_of_author
 from tfgpujob_trainer.step.lookups import Lookups, apart, together
 from tfgpujob_trainer.step.loss_trial import LossTrial
+from tfgpujob_trainer.step.tried import Tried
 
 
-class SynchronousSteps:
+class SynchronousSteps(Tried):
     """Training and evaluation steps of one model under one strategy.
 
     `arrays` are some rows of the data; `rows` is what each replica gets of every training batch, if that is always the
@@ -109,7 +110,6 @@ class SynchronousSteps:
 
         self._begin = begin
         begin()
-        self._again: Callable[[], None] = lambda: None
         self._trials: dict[bool, LossTrial] = {}
         """The trials of the training and of an evaluation, if these were made."""
         self._allow_coupled_loss = allow_coupled_loss
@@ -144,7 +144,7 @@ class SynchronousSteps:
         `places`: rows of several places of the data. Raises ConfigError for what replicas cannot share, and for a loss
         that couples rows and is to be accumulated, unless that is allowed.
         """
-        self._again = partial(self.try_on, places, training=training) if training else self._again
+        self._places = places if training else self._places
         several = self._strategy.num_replicas_in_sync > 1
         if training in self._trials or not (several or self._takeover.accumulate > 1):
             return
@@ -172,28 +172,17 @@ class SynchronousSteps:
         found = self._tried(trial, moves=True)
         self.notes += [*self._loss.notes, *found] if training else [note for note in found if note not in self.notes]
 
-    def trace_again(self) -> list[str]:
-        """Trace and try the training step again; returns the notes that are new."""
-        before, self.notes = self.notes, []
+    def _forget(self) -> None:
         self._trials.pop(True, None)
-        self._begin()
-        self._again()
-        return [note for note in self.notes if note not in before]
 
     def has_changed(self) -> bool:
         """Whether what the steps read, and that is no weight, has another value than when they were tried."""
         return sum(trial.has_changed() for trial in self._trials.values()) > 0
 
-    def try_again(self) -> list[str]:
-        """Fit the steps to the values of now; what is new to say of them."""
-        before = self._found()
-        found = [note for trial in self._trials.values() for note in self._tried(trial, moves=False)]
-        if self._found() != before:
-            self._begin()
-        return found
+    def _fitted(self) -> list[str]:
+        return [note for trial in self._trials.values() for note in self._tried(trial, moves=False)]
 
     def _found(self) -> Any:
-        """What the graphs of the steps depend on."""
         return [(self._loss.sums[training].copy(), states.kinds) for training, states in self._states.items()]
 
     def _kept(self) -> list[Any]:

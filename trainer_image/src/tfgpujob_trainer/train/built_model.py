@@ -63,14 +63,11 @@ class SynchronizedSteps(Steps, Protocol):
     def try_on(self, places: Sequence[Any], *, training: bool = True) -> None:
         """Find how replicas share the steps, or evaluations, from rows of several places of the data."""
 
-    def trace_again(self) -> list[str]:
-        """Trace and try the training step again, with the current Python values; returns the notes that are new."""
-
     def has_changed(self) -> bool:
         """Whether the steps should be tried again."""
 
-    def try_again(self) -> list[str]:
-        """Fit the steps to the values of now; what is new to say of them."""
+    def try_again(self, *, trace: bool) -> list[str]:
+        """Fit the steps to the values of now, also to Python's with `trace`; what is new to say of them."""
 
     def values(self, loss: LossSums, states: list[Any], *, training: bool = True) -> dict[str, Any]:
         """Loss and metrics of the training, or of an evaluation, from their sums."""

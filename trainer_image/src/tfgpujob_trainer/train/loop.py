@@ -148,7 +148,7 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     steps, own_seconds = run.built.steps, run.log.workers.own
     if not run.has_trained:
         run.has_trained = True
-        _retrace(run)
+        _try_again(run, position, trace=run.callbacks.set_before_step())
     result = steps.train(
         batch.replicas,
         stop=run.stop.set,
@@ -188,23 +188,20 @@ def _one_step(run: Run[SynchronizedSteps], feed: Feed, position: Position) -> Po
     return position
 
 
-def _retrace(run: Run[SynchronizedSteps]) -> None:
-    """Trace the step again if callbacks have changed Python values that it reads, as Keras traces it only now."""
-    if run.peers.count(run.callbacks.set_before_step()):
-        with run.built.session.strategy.scope():
-            for note in run.built.steps.trace_again():
-                say(note)
-
-
-def _try_again(run: Run[SynchronizedSteps], position: Position, *, due: bool) -> None:
+def _try_again(run: Run[SynchronizedSteps], position: Position, *, due: bool = False, trace: bool = False) -> None:
     """Try the steps with the current values, if that is due or what they read has changed.
 
-    All workers find the same, but for what a callback may have changed on one of them alone.
+    `trace`: callbacks have changed Python values that the first step reads, and Keras traces it only now. All workers
+    find the same, but for what a callback may have changed on one of them alone.
     """
     steps = run.built.steps
-    if not run.done(position) and run.peers.count(steps.has_changed() or due):
-        for note in steps.try_again():
-            say(note)
+    if run.done(position):
+        return
+    trace = run.peers.count(trace) > 0
+    if trace or run.peers.count(steps.has_changed() or due):
+        with run.built.session.strategy.scope():
+            for note in steps.try_again(trace=trace):
+                say(note)
 
 
 def _after_hook(
