@@ -7,6 +7,7 @@ import os
 import runpy
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from tests.trainer.harness import Launcher, Task
 from tfgpujob_contract.python_file import is_divided
 from tfgpujob_contract.trainer_config import Output, TrainerConfig
 from tfgpujob_trainer.contract import script
-from tfgpujob_trainer.contract.environment import read
+from tfgpujob_trainer.contract.environment import Environment, read
 from tfgpujob_trainer.contract.exits import ConfigError
 from tfgpujob_trainer.distribution import operations
 from tfgpujob_trainer.distribution.install import installed
+from tfgpujob_trainer.reporting.heartbeat import Heartbeat
+from tfgpujob_trainer.script.divided import Divided
 from tfgpujob_trainer.script.divided_check import build, compare
 
 EXAMPLE = ROOT / "examples/scripts/model_parallel.py"
@@ -236,6 +239,55 @@ def test_a_layout_map_that_is_wrong_for_a_model_without_an_input_is_named():
         model.compile("adam", "mse")
         with pytest.raises(ValueError, match="matches multiple layout specification keys"):
             build(model, {"x": np.ones([4, 3]), "y": np.ones(4)})
+
+
+class Scaled(keras.Model):
+    """Its loss has a number of Python."""
+
+    factor = 1.0
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return self.factor * keras.ops.mean(keras.ops.square(y - y_pred))
+
+
+class Scales(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.factor = 2.0 + epoch
+        if self.ends and epoch == self.ends:
+            raise InterruptedError
+
+    ends = 0
+
+
+def test_python_values_count_when_keras_traces_the_step(float64, tmp_path):
+    """Also in a run that is resumed in another epoch, and for rows like those that one device was compared with."""
+    settings = TrainerConfig(entrypoint="a.py", output=Output(directory=str(tmp_path)))
+
+    def trained(fit):
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input((3,))
+        model = Scaled(inputs, keras.layers.Dense(1)(inputs))
+        model.compile(keras.optimizers.SGD(0.1))
+        x = np.random.default_rng(1).normal(size=(8, 3))
+        given = {
+            "x": x,
+            "y": x[:, :1],
+            "sample_weight": x[:, 0],
+            "batch_size": 2,
+            "epochs": 3,
+            "shuffle": False,
+            "verbose": 0,
+        }
+        fit(keras.Model.fit, model, {**given, "callbacks": [Scales()]})
+        return np.concatenate([weights.ravel() for weights in model.get_weights()])
+
+    expected = trained(lambda fit, model, given: fit(model, **given))
+    for Scales.ends in (2, 0):
+        keras.utils.clear_session()
+        divided = Divided(settings, Environment(strategy="OneDevice"), Heartbeat(None))
+        with installed(), keras.distribution.DataParallel().scope(), suppress(InterruptedError):
+            found = trained(divided._fit)
+    assert np.abs(found - expected).max() < 1e-12
 
 
 class Late(keras.Model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -263,6 +264,48 @@ def dispatcher(monkeypatch, losses):
 def test_a_batch_whose_result_is_lost_with_its_worker_is_given_to_another(monkeypatch):
     found = dispatcher(monkeypatch, {1: 1, 2: 2}).run(None, [(0, 0, number) for number in range(9)])
     assert [(place[2], int(result[0])) for place, result in found] == [(number, number) for number in range(9)]
+
+
+SCALED = """
+import keras
+import numpy as np
+
+class Scaled(keras.Model):
+    factor = 1.0
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return self.factor * keras.ops.mean(keras.ops.square(y - y_pred))
+
+class Scales(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.factor = 2.0 + epoch
+
+keras.utils.set_random_seed(1)
+inputs = keras.Input((3,))
+model = Scaled(inputs, keras.layers.Dense(1)(inputs))
+model.compile(keras.optimizers.SGD(0.1))
+x = np.random.default_rng(1).normal(size=(8, 3)).astype("float32")
+y = x[:, :1]
+for first in (0, 2):
+    model.fit(x, y, batch_size=4, initial_epoch=first, epochs=first + 1, shuffle=False, callbacks=[Scales()])
+    model.factor = 7.0
+np.save(__file__, model.get_weights()[0])
+"""
+
+
+@pytest.mark.deep
+def test_python_values_count_when_keras_traces_the_step(launch, tmp_path, monkeypatch):
+    """Also in a second fit() that does not trace it."""
+    script = tmp_path / "scaled.py"
+    script.write_text(SCALED)
+    monkeypatch.setattr("tests.trainer.harness.MODULE", script)
+    config = {"entrypoint": script.name, "output": {"directory": str(launch.directory / "scaled")}}
+    job = ServerJob(launch, config, workers=1)
+    assert job.chief.wait() == 0, job.logs()
+    job.end()
+    found = np.load(f"{script}.npy")
+    runpy.run_path(str(script))
+    np.testing.assert_allclose(found, np.load(f"{script}.npy"), atol=1e-6)
 
 
 def test_who_can_never_be_reached_ends_the_run(monkeypatch):

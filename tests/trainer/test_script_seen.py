@@ -120,7 +120,7 @@ SCALE = 1.0
 class Scaled(keras.Model):
     """Its loss has numbers of Python, from where scripts keep them."""
 
-    factor = 1.0
+    factor, pair = 1.0, (1.0, 2.0)
 
     def __init__(self):
         super().__init__()
@@ -130,7 +130,8 @@ class Scaled(keras.Model):
         return self.dense(x)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        return SCALE * self.factor * self._weights["of"][0] * keras.ops.mean(keras.ops.square(y - y_pred))
+        scale = SCALE * self.factor * self._weights["of"][0] * getattr(self, "late", self.pair[0])
+        return scale * keras.ops.mean(keras.ops.square(y - y_pred))
 
 
 class ScaledInItsOwnStep(Scaled):
@@ -144,7 +145,10 @@ class Scales(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         global SCALE  # noqa: PLW0603
         SCALE = 2.0 + epoch
-        self.model.factor, self.model._weights["of"][0] = 0.5 + epoch, 0.4
+        self.model.factor, self.model._weights = 0.5 + epoch, {"of": [0.4]}
+        if epoch:
+            self.model.late = 3.0
+        self.model.pair = (1.5 + epoch, 2.0)
 
 
 @pytest.mark.parametrize(("kind", "devices", "fits"), [(Scaled, 1, (3, 1, 2)), (ScaledInItsOwnStep, 2, (3, 1))])

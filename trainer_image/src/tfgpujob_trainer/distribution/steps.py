@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -88,7 +89,13 @@ def _function_of_iterator(model: Any, step_function: Callable[..., Any]) -> Call
     """TensorFlowTrainer._make_function. Only an existing batch is a step, so the end of the data is not."""
     if distribution() is None:
         return _make_function(model, step_function)
-    run, is_training = _on_mesh(model, step_function), step_function == model.train_step
+    is_training = step_function == model.train_step
+
+    def step(data: Any) -> Any:
+        with vars(function)["as_traced"](data):
+            return step_function(data)
+
+    run = _on_mesh(model, step)
 
     def function(iterator: Any) -> Any:
         outputs = None
@@ -108,6 +115,7 @@ def _function_of_iterator(model: Any, step_function: Callable[..., Any]) -> Call
                 _Again.then()
         return outputs
 
+    function.as_traced = nullcontext  # type: ignore[attr-defined]  # script/traced.py sets another
     return function
 
 

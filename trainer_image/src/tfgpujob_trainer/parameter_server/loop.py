@@ -78,6 +78,7 @@ class Chief:
         self._count_repeated(position)
         try:
             begin_training(self._run, position)
+            self._run.callbacks.set_before_step()  # the step is traced with the first batch
             while not self._run.done(position):
                 position = self._after_segment(*self._train_segment(position))
             wait_for_save(self._run, position)

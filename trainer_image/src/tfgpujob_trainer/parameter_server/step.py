@@ -26,6 +26,7 @@ from tfgpujob_trainer.model.optimizer_takeover import OptimizerTakeover
 from tfgpujob_trainer.model.variables import PlainVariable
 from tfgpujob_trainer.parameter_server.embedding_lookup import look_up_on_servers
 from tfgpujob_trainer.parameter_server.rows import read_batch
+from tfgpujob_trainer.step.compiled import as_traced
 
 _NOTE = "asynchronous: each step is one global batch on one worker, and workers do not wait for each other"
 
@@ -69,8 +70,8 @@ class ServerSteps:
         self.captured: list[PlainVariable] = []
         self.draws = False  # nothing is exact after a restart here
         self.notes = [_NOTE, *self._loss.notes, *_layer_notes(model)]
-        self.train = self._compile(self._train_batch)
-        self.evaluate = self._compile(self._evaluate_batch)
+        self.train = self._compile(self._train_batch, training=True)
+        self.evaluate = self._compile(self._evaluate_batch, training=False)
         look_up_on_servers(model)
         count_every_step(takeover.optimizer)
 
@@ -93,12 +94,13 @@ class ServerSteps:
         ]
         return Sums(loss, states, seconds)
 
-    def _compile(self, function: Any) -> Any:
+    def _compile(self, function: Any, *, training: bool) -> Any:
         numbers = [tf.TensorSpec([], tf.int32)] * 3
 
         @tf.function(autograph=False, input_signature=numbers)
         def step(split: Any, epoch: Any, index: Any) -> Any:
-            return self._strategy.run(function, args=(split, epoch, index))
+            with as_traced(self._model, self._spec, training=training):
+                return self._strategy.run(function, args=(split, epoch, index))
 
         return step
 

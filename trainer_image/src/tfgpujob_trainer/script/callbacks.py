@@ -232,7 +232,7 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         logs = None if self._logs is None else {name: np.asarray(value).tolist() for name, value in self._logs.items()}
         variables = [local_value(variable) for variable in self._held()]
         kept = {"stops": self.stops, "logs": logs, "variables": variables}
-        return {**kept, "traced": [one.state() for one in traced(self._model)], **self._state.changed()}
+        return {**kept, "traced": [one.state(self._model) for one in traced(self._model)], **self._state.changed()}
 
     def chiefs_state(self) -> dict[str, Any]:
         """Without callbacks that hold arrays."""
@@ -249,7 +249,7 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         """Continue from a checkpoint's state when training begins: callbacks reset themselves in on_train_begin."""
         self._resumed = state
         for one, values in zip(traced(self._model), state["traced"], strict=True):
-            one.resumed(values)
+            one.resumed(self._model, values)
 
     def _apply(self) -> None:
         if not self._resumed:

@@ -51,6 +51,7 @@ from tfgpujob_trainer.script.job_end import JobEnd
 from tfgpujob_trainer.script.run import STRATEGIES, run_program, with_place
 from tfgpujob_trainer.script.saving import places_of, saving, shared_folders
 from tfgpujob_trainer.script.scope import JobScope
+from tfgpujob_trainer.script.traced import remember_trained, trained_as_at_first
 from tfgpujob_trainer.train import csv_logs
 from tfgpujob_trainer.train.exports import model_file, replace_by
 from tfgpujob_trainer.train.session import Session
@@ -181,7 +182,8 @@ class Divided:
         read_again(reached.batches, reached.logs, lambda: _restore_metrics(model, reached.metrics))
         given |= {"verbose": 0, "initial_epoch": first, "callbacks": [*callbacks, followed]}
         try:
-            with csv_logs.continued(callbacks, reached.callbacks.get("csv", {})):
+            with trained_as_at_first(model), csv_logs.continued(callbacks, reached.callbacks.get("csv", {})):
+                remember_trained(model)
                 history = original(model, **given)
         except StoppedError:
             followed.save()

@@ -68,7 +68,7 @@ def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
     needed, room = _COPIES * sum(sizes), memory_room()
     if greatest([int(room is not None and room < needed)])[0]:
         return f"not compared with one device: the copy may need {counted(needed, 'byte')} of memory, more than is free"
-    state, drawn = _state(model), random.getstate()
+    state, drawn, function = _state(model), random.getstate(), model.train_function
     try:
         try:
             set_distribution(None)
@@ -85,6 +85,7 @@ def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
         for variable, value in zip(_variables(model), state, strict=True):
             variable.assign(value)
         model.reset_metrics()
+        model.train_function = function  # fit() traces its own, after callbacks have begun
     apart = float(np.max(np.abs(np.subtract(alone, divided)) / np.maximum(1e-3, np.abs(alone))))
     if not apart < _tolerance(model):
         raise ConfigError(

@@ -19,6 +19,7 @@ from tfgpujob_trainer.reporting.training_log import describe as described
 from tfgpujob_trainer.script.callback_state import CallbackState, say_what_is_not_kept
 from tfgpujob_trainer.script.callbacks import only_writes
 from tfgpujob_trainer.script.divided_checkpoints import DividedCheckpoints, Reached
+from tfgpujob_trainer.script.traced import traced
 
 
 class Followed(keras.callbacks.Callback):
@@ -48,6 +49,8 @@ class Followed(keras.callbacks.Callback):
         say_what_is_not_kept((one for one in self._callbacks if not only_writes(one)), keeps_variables=False)
         if self._reached.step:
             self._state.restore(self._reached.callbacks)
+            for one, values in zip(traced(self.model), self._reached.callbacks.get("traced", ()), strict=False):
+                one.resumed(self.model, values)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         """Keras may make several steps before it calls the other."""
@@ -97,7 +100,8 @@ class Followed(keras.callbacks.Callback):
 
     def _of_callbacks(self) -> dict[str, Any]:
         """What the first process writes; it may be as large as the model."""
-        return self._state.changed() if self._checkpoints.is_first else {}
+        values = [one.state(self.model) for one in traced(self.model)]
+        return {**self._state.changed(), "traced": values} if self._checkpoints.is_first else {}
 
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """See save."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import keras
@@ -82,6 +82,18 @@ def is_scripts(value: Any) -> bool:
 def names(function: FunctionType) -> set[str]:
     """All that a function of the script uses by name."""
     return {name for code in _codes(function.__code__) for name in code.co_names}
+
+
+def words(function: FunctionType) -> set[str]:
+    """All that a function of the script may read by name, or with `getattr`."""
+    codes = [*_codes(function.__code__)]
+    return names(function) | {one for code in codes for one in code.co_consts if isinstance(one, str)}
+
+
+def used_cells(function: FunctionType) -> dict[str, CellType]:
+    """What a function of the script uses of the functions that it stands in."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell for name, cell in cells if cell != CellType() and _is_scripts(function)}
 
 
 def used_globals(function: FunctionType) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import FunctionType, SimpleNamespace
+from functools import partial
+from types import CellType, FunctionType, SimpleNamespace
 from typing import Any
 
 import keras
@@ -25,10 +26,13 @@ from tfgpujob_trainer.script import outside
 from tfgpujob_trainer.script.callback_state import decoded, encoded
 
 _COUNTS = "as in Keras it counts from the next compile() on: call compile() after it"
+_ABSENT = object()
 _FEW = 100
 """Values of a container; more of them are data."""
 _SMALL = 1 << 16
 """Elements of an array that is compared by its values. Larger ones are compared by what they are."""
+_MOST = 10_000
+"""Values that are put back for a trace."""
 _VALUES = (bool, int, float, str, type(None), np.generic, np.ndarray, tf.Tensor, FunctionType, keras.Loss)
 _OF_KERAS = ("built", "history", "stop_training", "train_function", "test_function", "trainable")
 """Attributes by which Keras says what it does at the time."""
@@ -37,27 +41,33 @@ _HOLDERS = (keras.Layer, keras.Loss, keras.Metric, keras.Optimizer, keras.optimi
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A value that a step may read: an item of a list or dict, or an attribute of an object or class."""
+    """A value that a step may read, and where it stands: an item of a dict or list, or an attribute."""
 
     name: str
+    of: str
+    """The name of what holds it."""
     holder: Any
     key: Any
     value: Any
 
-    def now(self) -> Any:
-        """The current value; the recorded one if there is none."""
+    def stored(self) -> Any:
+        """What stands there itself, and not in the class of an object."""
+        if isinstance(self.holder, type | CellType):
+            return getattr(self.holder, self.key, _ABSENT)
         if isinstance(self.holder, list):
-            return self.holder[self.key] if self.key < len(self.holder) else self.value
-        if isinstance(self.holder, dict):
-            return self.holder.get(self.key, self.value)
-        return getattr(self.holder, self.key, self.value)
+            return self.holder[self.key] if self.key < len(self.holder) else _ABSENT
+        return (self.holder if isinstance(self.holder, dict) else vars(self.holder)).get(self.key, _ABSENT)
 
     def put(self, value: Any) -> None:
         """Set it to this one; in an object past the setter of a Keras layer, which would track it."""
-        if isinstance(self.holder, type):
-            setattr(self.holder, self.key, value)
-        else:
-            (self.holder if isinstance(self.holder, dict | list) else vars(self.holder))[self.key] = value
+        if isinstance(self.holder, type | CellType):
+            delattr(self.holder, self.key) if value is _ABSENT else setattr(self.holder, self.key, value)
+            return
+        place = self.holder if isinstance(self.holder, dict | list) else vars(self.holder)
+        if value is not _ABSENT:
+            place[self.key] = value
+        elif self.stored() is not _ABSENT:
+            del place[self.key]
 
     @property
     def can_be_kept(self) -> bool:
@@ -68,11 +78,6 @@ class _Value:
             return False
         return True
 
-    @property
-    def changed(self) -> bool:
-        """Whether the current value is another one; NaN equals NaN."""
-        return not _alike(self.now(), self.value)
-
 
 class Traced:
     """Stands in a model's `train_function` or `test_function`, in the place of Keras' own."""
@@ -81,37 +86,74 @@ class Traced:
         self.layers: bytes | None = None
         self.variables = b""
         self.optimizers: list[keras.Optimizer] = []
-        self._values: dict[str, list[_Value]] = {}
+        self._values: dict[str, dict[str, _Value]] = {}
         """By the kind of the rows: other kinds are traced again."""
-        self._built: dict[str, dict[str, Any]] = {}
-        """The values before callbacks have set any."""
+        self._built: dict[str, _Value] = {}
+        """The values before callbacks have set any; also the other function's."""
         self._restored: dict[str, dict[str, Any]] = {}
+        self._by_trace: set[str] = set()
+        """What the traced code sets, as it does in each trace."""
         self._begun = self._said = self._is_late = False
 
     @contextmanager
-    def as_traced(self, model: keras.Model, kind: str) -> Iterator[None]:
-        """While a function is traced for rows of a kind: the values that it was traced with first."""
-        if kind not in self._values:
-            restored = self._restored.get(kind, {})
-            found = [*_values(model)]
-            self._built.setdefault(kind, {one.name: one.value for one in found})
-            self._values[kind] = [replace(one, value=restored.get(one.name, one.value)) for one in found]
-            for one in self._values[kind]:
-                if not self._is_of_script(kind, one) and not one.can_be_kept:
-                    say(f"{one.name}: no checkpoint keeps it; a resumed run has what the script makes of it")
-        changed = [(one, one.now()) for one in self._values[kind] if one.changed]
-        if changed and not self._said:
+    def as_traced(self, model: keras.Model, rows: Any) -> Iterator[None]:
+        """While a function is traced for rows, or their specification: the values that it was traced with first."""
+        arrays = [one for one in tf.nest.flatten(rows) if one is not None]
+        kind = str([(tf.as_dtype(one.dtype).name, *one.shape[1:]) for one in arrays])
+        found = _Found(model) if kind not in self._values else None
+        if found:
+            self._record(kind, found)
+        before: list[tuple[_Value, Any]] = []
+        # What is put back may hold others that have changed.
+        while (changed := self._changed(kind, model)) and len(before) < _MOST:
+            for one in changed:
+                before.append((one, one.stored()))
+                one.put(one.value)
+        names = ", ".join(dict.fromkeys(one.name for one, _ in before if one.name not in self._by_trace))
+        if names and not self._said and not found:
             self._said = True
-            names = ", ".join(dict.fromkeys(one.name for one, _ in changed))
             say(f"{names}: set after the step was traced, and {_COUNTS}")
-        for one, _ in changed:
-            one.put(one.value)
         try:
             yield
         finally:
-            for one, now in changed:
-                if one.now() is one.value:  # what the traced code sets remains
-                    one.put(now)
+            if found:
+                made = _Found(model).values
+                self._values[kind] = found.with_made(self._values[kind], made)
+                built = found.with_made(self._built, made)
+                self._built.clear()
+                self._built |= built
+                self._by_trace |= {one.name for one in self._changed(kind, model)}
+            for one, value in reversed(before):
+                if one.stored() is one.value:  # what the traced code sets remains
+                    one.put(value)
+
+    def share_built(self, other: Traced, model: keras.Model) -> None:
+        """Record what the script has set, before callbacks set anything."""
+        self._built = other._built = self._built or _Found(model).values
+
+    def _record(self, kind: str, found: _Found) -> None:
+        self._built = self._built or found.values
+        # Without those that callbacks have set since the trace that a checkpoint is of.
+        values = self._built if kind in self._restored else found.values
+        self._values[kind] = found.with_restored(values, self._restored.get(kind, {}))
+        for one in self._values[kind].values():
+            if not self._is_of_script(one) and not one.can_be_kept:
+                say(f"{one.name}: no checkpoint keeps it; a resumed run has what the script makes of it")
+
+    def _changed(self, kind: str, model: keras.Model) -> list[_Value]:
+        """What is to be put back for a trace: what is now another one, is there now alone, or is gone."""
+        found, known = _Found(model), self._values[kind]
+        holders = {one.of for one in known.values()}
+        changed = [
+            replace(one, value=known[name].value if name in known else _ABSENT)
+            for name, one in found.values.items()
+            if (
+                not _alike(one.value, known[name].value)
+                if name in known
+                else found.may_be_read(one) and one.of in holders
+            )
+        ]
+        return [*changed, *(one for name, one in known.items() if name not in found.values and one.of in found.holders)]
 
     def begins(self, model: keras.Model) -> bool:
         """Whether the step must be traced again, because Keras would only trace it now; call it before the first one.
@@ -126,41 +168,49 @@ class Traced:
             ):
                 if changed:
                     raise ConfigError(f"a callback sets {what} as training begins", "set it before compile() and fit()")
-        if not self._begun and any(one.changed for values in self._values.values() for one in values):
-            self._is_late = True
-            self._values.clear()
+            if any(self._changed(kind, model) for kind in self._values):
+                self._is_late = True
+                self._values.clear()
         late, self._is_late, self._begun = self._is_late, False, True
         return late
 
-    def state(self) -> dict[str, Any]:
+    def state(self, model: keras.Model) -> dict[str, Any]:
         """The values for a checkpoint: those that a restarted script would not set by itself."""
+        changed = {kind: {one.name for one in self._changed(kind, model)} for kind in self._values}
         return {
             kind: {
                 one.name: encoded(one.value)
-                for one in values
-                if one.can_be_kept and (one.changed or not self._is_of_script(kind, one))
+                for one in values.values()
+                if one.can_be_kept and (one.name in changed[kind] or not self._is_of_script(one))
             }
             for kind, values in self._values.items()
         }
 
-    def _is_of_script(self, kind: str, one: _Value) -> bool:
+    def _is_of_script(self, one: _Value) -> bool:
         """Whether it has the value that the script gave it, and no callback's."""
-        return _alike(one.value, self._built[kind].get(one.name, one.value))
+        return one.name in self._built and _alike(one.value, self._built[one.name].value)
 
-    def resumed(self, state: Mapping[str, Any]) -> None:
+    def resumed(self, model: keras.Model, state: Mapping[str, Any]) -> None:
         """Continue with the values of a checkpoint."""
         self._restored = {kind: {n: decoded(v) for n, v in values.items()} for kind, values in state.items()}
         for kind, values in self._values.items():
-            restored = self._restored.get(kind, {})
-            self._values[kind] = [replace(one, value=restored.get(one.name, one.value)) for one in values]
-            self._is_late |= any(one.changed for one in self._values[kind])
+            self._values[kind] = _Found(model).with_restored(values, self._restored.get(kind, {}))
+            self._is_late |= bool(self._changed(kind, model))
         self._begun = True
 
 
 def traced(model: keras.Model) -> tuple[Traced, Traced]:
     """What stands for the step, and the evaluation, that Keras would have traced since compile()."""
-    model.train_function, model.test_function = model.train_function or Traced(), model.test_function or Traced()
-    return model.train_function, model.test_function
+    if keras.distribution.distribution() is None:
+        model.train_function, model.test_function = model.train_function or Traced(), model.test_function or Traced()
+        return model.train_function, model.test_function
+    model.make_train_function()
+    model.make_test_function()
+    for function in (model.train_function, model.test_function):
+        if not hasattr(function, "kept"):
+            function.kept = Traced()
+            function.as_traced = partial(function.kept.as_traced, model)
+    return model.train_function.kept, model.test_function.kept
 
 
 @contextmanager
@@ -181,7 +231,8 @@ def trained_as_at_first(model: keras.Model) -> Iterator[None]:
 
 def remember_trained(model: keras.Model) -> None:
     """Record what is trainable in a fit(), as soon as the model is built."""
-    first, _ = traced(model)
+    first, evaluation = traced(model)
+    first.share_built(evaluation, model)
     if first.layers is None:
         first.layers, first.variables = _trainable(model)
         first.optimizers = [*optimizers_of(model).values()]
@@ -203,33 +254,96 @@ def _set(model: keras.Model, layers: bytes, variables: bytes) -> None:
             variable.trainable = bool(flag)
 
 
-def _values(model: keras.Model) -> Iterator[_Value]:
+class _Found:
     """The values in a model, what it holds, and the script's functions that these use."""
-    left: list[tuple[str, Any]] = [(type(model).__name__, model), *optimizers_of(model).items()]
-    left += [(layer.name, layer) for layer in model._flatten_layers()]  # noqa: SLF001
-    seen: set[int] = set()
-    for path, holder in left:  # which grows
-        if id(holder) in seen:
-            continue
-        seen.add(id(holder))
-        for name, place, key, value, named in _parts(path, holder):
-            if named and isinstance(value, _VALUES):
-                is_small = isinstance(value, np.ndarray) and value.size <= _SMALL
-                yield _Value(name, place, key, np.copy(value) if is_small else value)
-            if _is_held(value):
-                left.append((name, value))
+
+    def __init__(self, model: keras.Model) -> None:
+        self.values: dict[str, _Value] = {}
+        self.holders: dict[str, Any] = {}
+        self._unbuilt: set[str] = set()
+        self._read: set[str] = set()
+        left: list[tuple[str, Any]] = [(type(model).__name__, model), *optimizers_of(model).items()]
+        left += [(layer.name, layer) for layer in model._flatten_layers()]  # noqa: SLF001
+        seen: set[int] = set()
+        for path, holder in left:  # which grows
+            if id(holder) in seen:
+                continue
+            seen.add(id(holder))
+            self.holders[path] = holder
+            self._unbuilt |= set() if getattr(holder, "built", True) else {path}
+            self._read |= outside.words(holder) if isinstance(holder, FunctionType) else set()
+            for name, place, key, value, named in _parts(path, holder):
+                if named and (_is_plain(value) or _is_held(value)):
+                    self._add(_Value(name, path, place, key, _copied(value)))
+                if _is_held(value):
+                    left.append((name, value))
+
+    def _add(self, one: _Value) -> None:
+        name, number = one.name, 1
+        while name in self.values:
+            number += 1
+            name = f"{one.name} ({number})"
+        self.values[name] = replace(one, name=name)
+
+    def with_made(self, known: Mapping[str, _Value], made: Mapping[str, _Value]) -> dict[str, _Value]:
+        """Recorded values after the first trace: without those that it has built, such as weights, which stay."""
+
+        def stays(one: _Value) -> bool:
+            return one.of in self._unbuilt or _is_plain(one.value) != _is_plain(made[one.name].value)
+
+        new = {name: one for name, one in made.items() if name not in self.values or stays(one)}
+        return new | {name: one for name, one in known.items() if name in made and not stays(one)}
+
+    def may_be_read(self, one: _Value) -> bool:
+        """Whether a function of the script names it."""
+        return one.key in self._read
+
+    def with_restored(self, values: Mapping[str, _Value], restored: Mapping[str, Any]) -> dict[str, _Value]:
+        """Recorded values, with those of a checkpoint. Raises ConfigError for one that has no place."""
+        known = {name: replace(one, value=restored.get(name, one.value)) for name, one in values.items()}
+        for name in restored.keys() - known.keys():
+            path, _, key = name.rpartition(".")
+            if path not in self.holders:
+                raise ConfigError(
+                    f"{name}, which a callback had set before the first step, is not there in the resumed run",
+                    "set it where the model is made",
+                )
+            known[name] = _Value(name, path, self.holders[path], key, restored[name])
+        return known
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is compared by itself, and not by what it holds."""
+    if isinstance(value, dict | list | tuple):
+        parts = [*value.values()] if isinstance(value, dict) else value
+        return len(value) <= _FEW and all(map(_is_plain, parts))
+    return isinstance(value, _VALUES)
+
+
+def _copied(value: Any) -> Any:
+    """With copies of what may be changed in its place."""
+    if isinstance(value, np.ndarray) and value.size <= _SMALL:
+        return np.copy(value)
+    if _is_plain(value) and isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    return [*map(_copied, value)] if _is_plain(value) and isinstance(value, list) else value
 
 
 def _alike(one: Any, other: Any) -> bool:
     """Whether two values are equal, with their types; NaN equals NaN."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.size == other.size <= _SMALL:
         return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(one, dict) and isinstance(other, dict) and _is_plain(one) and _is_plain(other):
+        return [*one] == [*other] and _alike([*one.values()], [*other.values()])
+    for kind in (list, tuple):
+        if isinstance(one, kind) and isinstance(other, kind) and _is_plain(one) and _is_plain(other):
+            return len(one) == len(other) and all(map(_alike, one, other))
     return one is other or (not isinstance(one, np.ndarray | tf.Tensor) and repr(one) == repr(other))
 
 
 def _is_held(value: Any) -> bool:
     if isinstance(value, dict | list):
-        return len(value) <= _FEW
+        return len(value) <= _FEW and not _is_plain(value)
     return isinstance(value, (*_HOLDERS, FunctionType, Namespace, SimpleNamespace)) or outside.is_scripts(value)
 
 
@@ -238,6 +352,8 @@ def _parts(path: str, holder: Any) -> Iterator[tuple[str, Any, Any, Any, bool]]:
     if isinstance(holder, FunctionType):
         for name, value in outside.used_globals(holder).items():
             yield name, holder.__globals__, name, value, True
+        for name, cell in outside.used_cells(holder).items():
+            yield name, cell, "cell_contents", cell.cell_contents, True
     elif isinstance(holder, dict | list):
         for key, value in [*(holder.items() if isinstance(holder, Mapping) else enumerate(holder))]:
             yield f"{path}[{key!r}]", holder, key, value, not path.rpartition(".")[2].startswith("_")

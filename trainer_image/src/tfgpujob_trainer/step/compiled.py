@@ -171,8 +171,7 @@ def as_traced(model: keras.Model, rows: Any, *, training: bool) -> AbstractConte
     In a script, which sets some between two calls of fit() (script/traced.py).
     """
     kept = model.train_function if training else model.test_function
-    kinds = str([(tf.as_dtype(one.dtype).name, *one.shape[1:]) for one in tf.nest.flatten(rows)])
-    return kept.as_traced(model, kinds) if hasattr(kept, "as_traced") else nullcontext()
+    return kept.as_traced(model, rows) if hasattr(kept, "as_traced") else nullcontext()
 
 
 def flags(strategy: tf.distribute.Strategy, finite: Any, votes: Any, own_seconds: Any, dtype: Any) -> Any:
