@@ -13,6 +13,8 @@ os.environ.pop("KUBECONFIG", None)
 import pytest
 from tests.harness.live import LiveCluster, live_cluster
 
+from tfgpujob.client import Client
+
 
 @pytest.fixture(autouse=True)
 def _heard() -> None:
@@ -28,3 +30,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     with live_cluster(tmp_path_factory.mktemp("live")) as cluster, pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(cluster.kubeconfig))
         yield cluster
+
+
+@pytest.fixture
+def client(live: LiveCluster) -> Iterator[Client]:
+    """It asks that cluster."""
+    del live
+    with Client() as client:
+        yield client

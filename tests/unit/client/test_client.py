@@ -25,32 +25,31 @@ from tfgpujob.names import Condition, Phase
 from tfgpujob_contract.strategies import Strategy
 
 
-def test_a_job_from_its_submission_to_its_end(live: LiveCluster) -> None:
-    with Client() as client:
-        made = client.submit(job("whole", worker=2))
-        assert (made.name, made.namespace) == ("whole", "default")
-        running = client.wait("whole", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
-        assert running.status.phase is Phase.RUNNING
-        assert running.status.ready == "2/2"
-        assert running.spec.strategy is Strategy.MULTI_WORKER_MIRRORED
-        assert client.progress("whole") is None
-        live.tell("whole", progress={"step": 7, "totalSteps": 90, "loss": "0.25"})
-        progress = client.progress("whole")
-        assert progress is not None
-        assert (progress.step, progress.loss) == (7, "0.25")
-        for i in range(2):
-            live.finish(f"whole-worker-{i}", 0)
-        ended = client.wait("whole", timeout_seconds=PATIENCE)
-        assert (ended.finished, ended.succeeded, ended.failed) == (True, True, False)
-        assert [pod["metadata"]["name"] for pod in client.pods("whole")] == ["whole-worker-0", "whole-worker-1"]
-        _warns(live, "whole-worker-0", "Warning")
-        _warns(live, "whole-worker-1", "Normal")
-        _warns(live, "w", "Warning")
-        _warns(live, "", "Warning")
-        assert {event["involvedObject"]["name"] for event in client.events("whole")} == {"whole", "whole-worker-0"}
-        assert client.nodes() == ()
-        client.delete("whole")
-        assert "whole" not in [found.name for found in client.list(all_namespaces=True)]
+def test_a_job_from_its_submission_to_its_end(live: LiveCluster, client: Client) -> None:
+    made = client.submit(job("whole", worker=2))
+    assert (made.name, made.namespace) == ("whole", "default")
+    running = client.wait("whole", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
+    assert running.status.phase is Phase.RUNNING
+    assert running.status.ready == "2/2"
+    assert running.spec.strategy is Strategy.MULTI_WORKER_MIRRORED
+    assert client.progress("whole") is None
+    live.tell("whole", progress={"step": 7, "totalSteps": 90, "loss": "0.25"})
+    progress = client.progress("whole")
+    assert progress is not None
+    assert (progress.step, progress.loss) == (7, "0.25")
+    for i in range(2):
+        live.finish(f"whole-worker-{i}", 0)
+    ended = client.wait("whole", timeout_seconds=PATIENCE)
+    assert (ended.finished, ended.succeeded, ended.failed) == (True, True, False)
+    assert [pod["metadata"]["name"] for pod in client.pods("whole")] == ["whole-worker-0", "whole-worker-1"]
+    _warns(live, "whole-worker-0", "Warning")
+    _warns(live, "whole-worker-1", "Normal")
+    _warns(live, "w", "Warning")
+    _warns(live, "", "Warning")
+    assert {event["involvedObject"]["name"] for event in client.events("whole")} == {"whole", "whole-worker-0"}
+    assert client.nodes() == ()
+    client.delete("whole")
+    assert "whole" not in [found.name for found in client.list(all_namespaces=True)]
 
 
 def _warns(live: LiveCluster, pod: str, kind: str) -> None:
@@ -59,21 +58,20 @@ def _warns(live: LiveCluster, pod: str, kind: str) -> None:
     live.do(lambda: live.server.create("Event", "default", event, by="kubelet"))
 
 
-def test_curves_of_a_trainer_that_runs_and_of_one_that_has_ended(live: LiveCluster) -> None:
+def test_curves_of_a_trainer_that_runs_and_of_one_that_has_ended(live: LiveCluster, client: Client) -> None:
     trainer = {"entrypoint": "digits", "globalBatchSize": 64, "epochs": 1}
-    with Client() as client:
-        client.submit(job("drawn", worker=2, spec={"trainer": trainer}))
-        client.wait("drawn", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
-        assert client.series("drawn") == {}, "no trainer answers yet, or an older one does not know the question"
-        told = {"names": ["loss"], "points": [[10, 2.5], [20, 1.5]]}
-        where = "/api/v1/namespaces/default/pods/drawn-worker-0:8080/proxy/progress?series=0"
-        live.front.behind[where] = {"train": told, "validation": {"names": ["loss"], "points": [[20, 1.75]]}}
-        assert client.series("drawn") == {"loss": [(10, 2.5), (20, 1.5)], "val_loss": [(20, 1.75)]}
-        live.say("drawn-worker-0", "hello", '{"tfgpu": "progress", "phase": "training", "step": 30, "loss": 1.25}')
-        for i in range(2):
-            live.finish(f"drawn-worker-{i}", 0)
-        client.wait("drawn", timeout_seconds=PATIENCE)
-        assert client.series("drawn") == {"loss": [(30, 1.25)]}
+    client.submit(job("drawn", worker=2, spec={"trainer": trainer}))
+    client.wait("drawn", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
+    assert client.series("drawn") == {}, "no trainer answers yet, or an older one does not know the question"
+    told = {"names": ["loss"], "points": [[10, 2.5], [20, 1.5]]}
+    where = "/api/v1/namespaces/default/pods/drawn-worker-0:8080/proxy/progress?series=0"
+    live.front.behind[where] = {"train": told, "validation": {"names": ["loss"], "points": [[20, 1.75]]}}
+    assert client.series("drawn") == {"loss": [(10, 2.5), (20, 1.5)], "val_loss": [(20, 1.75)]}
+    live.say("drawn-worker-0", "hello", '{"tfgpu": "progress", "phase": "training", "step": 30, "loss": 1.25}')
+    for i in range(2):
+        live.finish(f"drawn-worker-{i}", 0)
+    client.wait("drawn", timeout_seconds=PATIENCE)
+    assert client.series("drawn") == {"loss": [(30, 1.25)]}
 
 
 def test_a_job_that_would_be_refused_is_not_sent(live: LiveCluster) -> None:
@@ -83,82 +81,78 @@ def test_a_job_that_would_be_refused_is_not_sent(live: LiveCluster) -> None:
     assert "bad" not in [found["metadata"]["name"] for found in live.do(lambda: live.server.select(names.KIND))]
 
 
-def test_suspend_resume_and_restart(live: LiveCluster) -> None:
-    with Client() as client:
-        client.submit(job("breaks", worker=1))
-        client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
-        client.suspend("breaks")
-        suspended = client.wait("breaks", condition=Condition.SUSPENDED, timeout_seconds=PATIENCE)
-        assert suspended.status.phase is Phase.SUSPENDED
-        client.resume("breaks")
-        assert client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE).status.attempt == 2
-        client.restart("breaks", timeout_seconds=PATIENCE)
-        again = client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
-        assert again.status.attempt == 3
-        live.finish("breaks-worker-0", 1)
-        failed = client.wait("breaks", timeout_seconds=PATIENCE)
-        assert failed.failed
-        anew = client.restart("breaks", timeout_seconds=PATIENCE)
-        assert anew.uid != failed.uid
-        assert client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE).status.attempt == 1
+def test_suspend_resume_and_restart(live: LiveCluster, client: Client) -> None:
+    client.submit(job("breaks", worker=1))
+    client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
+    client.suspend("breaks")
+    suspended = client.wait("breaks", condition=Condition.SUSPENDED, timeout_seconds=PATIENCE)
+    assert suspended.status.phase is Phase.SUSPENDED
+    client.resume("breaks")
+    assert client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE).status.attempt == 2
+    client.restart("breaks", timeout_seconds=PATIENCE)
+    again = client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
+    assert again.status.attempt == 3
+    live.finish("breaks-worker-0", 1)
+    failed = client.wait("breaks", timeout_seconds=PATIENCE)
+    assert failed.failed
+    anew = client.restart("breaks", timeout_seconds=PATIENCE)
+    assert anew.uid != failed.uid
+    assert client.wait("breaks", condition=Condition.RUNNING, timeout_seconds=PATIENCE).status.attempt == 1
 
 
 @pytest.mark.slow
-def test_a_job_that_was_suspended_for_idle_gpus_is_resumed(live: LiveCluster) -> None:
-    with Client() as client:
-        client.submit(job("idle", worker=1, run_policy={"suspend": False}))
-        running = client.wait("idle", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
-        accepted = next(one for one in running.raw["status"]["conditions"] if one["type"] == "Accepted")
-        idle = {**accepted, "type": "Suspended", "reason": "NotUsed", "message": "Its GPUs are idle."}
-        live.tell("idle", conditions=[accepted, idle], phase="Suspended")
-        live.until(lambda: not live.server.select("Pod", "default", "tfgpu.dev/job-name=idle"), "its pod goes")
-        client.resume("idle")
-        again = client.wait("idle", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
+def test_a_job_that_was_suspended_for_idle_gpus_is_resumed(live: LiveCluster, client: Client) -> None:
+    client.submit(job("idle", worker=1, run_policy={"suspend": False}))
+    running = client.wait("idle", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
+    accepted = next(one for one in running.raw["status"]["conditions"] if one["type"] == "Accepted")
+    idle = {**accepted, "type": "Suspended", "reason": "NotUsed", "message": "Its GPUs are idle."}
+    live.tell("idle", conditions=[accepted, idle], phase="Suspended")
+    live.until(lambda: not live.server.select("Pod", "default", "tfgpu.dev/job-name=idle"), "its pod goes")
+    client.resume("idle")
+    again = client.wait("idle", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
     assert (again.status.attempt, again.is_true(Condition.SUSPENDED)) == (2, False)
 
 
-def test_logs_of_all_replicas_are_followed_through_a_restart(live: LiveCluster) -> None:
-    with Client() as client:
-        client.submit(job("talks", worker=2, run_policy={"cleanPodPolicy": "None"}))
-        live.until_running("talks")
-        live.say("talks-worker-0", "old", "hello from 0")
-        live.say("talks-worker-1", "hello from 1")
-        seen = []
-        for line in client.logs("talks", follow=True, tail=1):
-            seen.append((line.role, line.index, line.attempt, line.text))
-            if len(seen) == 2:
-                client.restart("talks", timeout_seconds=PATIENCE)
-                client.wait("talks", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
-                live.say("talks-worker-0", "again")
-            if line.text == "again":
-                live.finish("talks-worker-0", 0)
-                live.finish("talks-worker-1", 0)
-        assert sorted(seen[:2]) == [("worker", 0, 1, "hello from 0"), ("worker", 1, 1, "hello from 1")]
-        assert seen[2:] == [("worker", 0, 2, "again")]
-        assert [line.text for line in client.logs("talks", role="worker", index=0)] == ["again"]
-        assert list(client.logs("talks", role="chief")) == []
+def test_logs_of_all_replicas_are_followed_through_a_restart(live: LiveCluster, client: Client) -> None:
+    client.submit(job("talks", worker=2, run_policy={"cleanPodPolicy": "None"}))
+    live.until_running("talks")
+    live.say("talks-worker-0", "old", "hello from 0")
+    live.say("talks-worker-1", "hello from 1")
+    seen = []
+    for line in client.logs("talks", follow=True, tail=1):
+        seen.append((line.role, line.index, line.attempt, line.text))
+        if len(seen) == 2:
+            client.restart("talks", timeout_seconds=PATIENCE)
+            client.wait("talks", condition=Condition.RUNNING, timeout_seconds=PATIENCE)
+            live.say("talks-worker-0", "again")
+        if line.text == "again":
+            live.finish("talks-worker-0", 0)
+            live.finish("talks-worker-1", 0)
+    assert sorted(seen[:2]) == [("worker", 0, 1, "hello from 0"), ("worker", 1, 1, "hello from 1")]
+    assert seen[2:] == [("worker", 0, 2, "again")]
+    assert [line.text for line in client.logs("talks", role="worker", index=0)] == ["again"]
+    assert list(client.logs("talks", role="chief")) == []
 
 
-def test_a_finished_job_starts_again_with_its_code(live: LiveCluster, tmp_path: Path) -> None:
+def test_a_finished_job_starts_again_with_its_code(live: LiveCluster, client: Client, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("def model(): ...\ndef data(split): ...\n")
     made, code = job_of_file(script, name="rerun", trainer={"globalBatchSize": 8, "epochs": 1})
-    with Client() as client:
-        client.submit(made, [code])
-        live.finish("rerun-worker-0", 1)
-        client.wait("rerun", timeout_seconds=PATIENCE)
-        client.suspend("rerun")
-        anew = client.restart("rerun", timeout_seconds=PATIENCE)
-        assert not anew.spec.run_policy.suspend
-        name = code["metadata"]["name"]
-        held = live.do(lambda: live.server.get("ConfigMap", "default", name))
-        assert held["data"] == code["data"]
-        assert [owner["uid"] for owner in held["metadata"]["ownerReferences"]] == [anew.uid]
-        client.delete("rerun")
-        live.until(lambda: ("ConfigMap", "default", name) not in live.server.objects, "its code goes too")
+    client.submit(made, [code])
+    live.finish("rerun-worker-0", 1)
+    client.wait("rerun", timeout_seconds=PATIENCE)
+    client.suspend("rerun")
+    anew = client.restart("rerun", timeout_seconds=PATIENCE)
+    assert not anew.spec.run_policy.suspend
+    name = code["metadata"]["name"]
+    held = live.do(lambda: live.server.get("ConfigMap", "default", name))
+    assert held["data"] == code["data"]
+    assert [owner["uid"] for owner in held["metadata"]["ownerReferences"]] == [anew.uid]
+    client.delete("rerun")
+    live.until(lambda: ("ConfigMap", "default", name) not in live.server.objects, "its code goes too")
 
 
-def test_a_job_is_not_lost_while_the_pods_of_the_one_before_it_linger(live: LiveCluster) -> None:
+def test_a_job_is_not_lost_while_the_pods_of_the_one_before_it_linger(live: LiveCluster, client: Client) -> None:
     pod = ("Pod", "default", "lingers-worker-0")
 
     def held(*finalizers: str) -> None:
@@ -166,36 +160,32 @@ def test_a_job_is_not_lost_while_the_pods_of_the_one_before_it_linger(live: Live
         body["metadata"]["finalizers"] = list(finalizers)
         live.server.replace("Pod", "default", body, by="somebody")
 
-    with Client() as client:
-        old = client.submit(job("lingers", worker=1))
-        live.finish("lingers-worker-0", 1)
-        client.wait("lingers", timeout_seconds=PATIENCE)
-        live.do(lambda: held("example.com/backup"))
-        anew = client.restart("lingers", timeout_seconds=PATIENCE)
-        assert anew.uid != old.uid
-        successor = (names.KIND, "default", "lingers")
-        live.until(
-            lambda: "earlier start is still going" in str(live.server.objects[successor]), "it says why it waits"
-        )
-        live.do(held)
-        live.until(lambda: anew.uid in str(live.server.objects.get(pod)), "it starts")
+    old = client.submit(job("lingers", worker=1))
+    live.finish("lingers-worker-0", 1)
+    client.wait("lingers", timeout_seconds=PATIENCE)
+    live.do(lambda: held("example.com/backup"))
+    anew = client.restart("lingers", timeout_seconds=PATIENCE)
+    assert anew.uid != old.uid
+    successor = (names.KIND, "default", "lingers")
+    live.until(lambda: "earlier start is still going" in str(live.server.objects[successor]), "it says why it waits")
+    live.do(held)
+    live.until(lambda: anew.uid in str(live.server.objects.get(pod)), "it starts")
 
 
-def test_a_restart_that_would_be_refused_deletes_nothing(live: LiveCluster) -> None:
+def test_a_restart_that_would_be_refused_deletes_nothing(live: LiveCluster, client: Client) -> None:
     def refuse(verb: str, kind: str, _: Object) -> ApiError | None:
         return ApiError(422, "Invalid", "a rule of today") if (verb, kind) == ("create", names.KIND) else None
 
-    with Client() as client:
-        submitted = client.submit(job("yesterday", worker=1))
-        live.finish("yesterday-worker-0", 1)
-        client.wait("yesterday", timeout_seconds=PATIENCE)
-        live.do(lambda: live.server.rules.append(refuse))
-        try:
-            with pytest.raises(ApiError, match="a rule of today"):
-                client.restart("yesterday", timeout_seconds=PATIENCE)
-        finally:
-            live.do(lambda: live.server.rules.remove(refuse))
-        assert client.get("yesterday").uid == submitted.uid
+    submitted = client.submit(job("yesterday", worker=1))
+    live.finish("yesterday-worker-0", 1)
+    client.wait("yesterday", timeout_seconds=PATIENCE)
+    live.do(lambda: live.server.rules.append(refuse))
+    try:
+        with pytest.raises(ApiError, match="a rule of today"):
+            client.restart("yesterday", timeout_seconds=PATIENCE)
+    finally:
+        live.do(lambda: live.server.rules.remove(refuse))
+    assert client.get("yesterday").uid == submitted.uid
 
 
 async def test_waiting_goes_on_through_an_outage(live: LiveCluster, monkeypatch: pytest.MonkeyPatch) -> None:

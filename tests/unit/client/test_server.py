@@ -138,7 +138,7 @@ async def test_a_successor_whose_creation_is_not_answered_is_created_in_the_end(
         await Successor(Server(connected(other)), old, old.raw, ()).create()
 
 
-def test_a_job_that_somebody_put_in_its_place_is_not_deleted(live: LiveCluster) -> None:
+def test_a_job_that_somebody_put_in_its_place_is_not_deleted(live: LiveCluster, client: Client) -> None:
     name = "replaced"
 
     def somebody_else(verb: str, kind: str, obj: Object) -> ApiError | None:
@@ -148,18 +148,17 @@ def test_a_job_that_somebody_put_in_its_place_is_not_deleted(live: LiveCluster) 
             live.server.create(names.KIND, "default", job(name, worker=2), by="somebody")
         return None
 
-    with Client() as client:
-        client.submit(job(name, worker=1))
-        live.finish(f"{name}-worker-0", 1)
-        old = client.wait(name, timeout_seconds=PATIENCE)
-        live.do(lambda: live.server.rules.append(somebody_else))
-        with pytest.raises(ApiError) as conflict:
-            client.restart(name, timeout_seconds=PATIENCE)
-        assert (conflict.value.code, conflict.value.reason) == (409, "Conflict")
-        theirs = client.get(name)
-        assert theirs.uid != old.uid
-        assert theirs.spec.replica_specs.worker is not None
-        assert theirs.spec.replica_specs.worker.replicas == 2
+    client.submit(job(name, worker=1))
+    live.finish(f"{name}-worker-0", 1)
+    old = client.wait(name, timeout_seconds=PATIENCE)
+    live.do(lambda: live.server.rules.append(somebody_else))
+    with pytest.raises(ApiError) as conflict:
+        client.restart(name, timeout_seconds=PATIENCE)
+    assert (conflict.value.code, conflict.value.reason) == (409, "Conflict")
+    theirs = client.get(name)
+    assert theirs.uid != old.uid
+    assert theirs.spec.replica_specs.worker is not None
+    assert theirs.spec.replica_specs.worker.replicas == 2
 
 
 def test_both_clients_take_the_same_arguments() -> None:

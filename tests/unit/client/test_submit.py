@@ -22,45 +22,43 @@ from tfgpujob.kube.connection import Connection
 from tfgpujob_contract.strategies import Strategy
 
 
-def test_a_python_file_becomes_a_job_that_owns_its_code(live: LiveCluster, tmp_path: Path) -> None:
+def test_a_python_file_becomes_a_job_that_owns_its_code(live: LiveCluster, client: Client, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("def model(): ...\ndef data(split): ...\n")
     made, code = job_of_file(script, name="scripted", workers=2, trainer={"globalBatchSize": 64, "epochs": 1})
     name = code["metadata"]["name"]
-    with Client() as client:
-        submitted = client.submit(made, [code])
-        held = live.do(lambda: live.server.get("ConfigMap", "default", name))
-        assert held["data"] == {"train.py": script.read_text()}
-        assert held["metadata"]["ownerReferences"][0]["uid"] == submitted.uid
-        assert submitted.spec.strategy is Strategy.MULTI_WORKER_MIRRORED
-        with pytest.raises(ApiError) as taken:
-            client.submit(made, [code])
-        assert taken.value.code == 409
-        assert live.do(lambda: live.server.get("ConfigMap", "default", name)) == held, "it stays the first job's"
-        client.delete("scripted")
-        live.until(lambda: ("ConfigMap", "default", name) not in live.server.objects, "its code goes too")
-        again = client.submit(submitted.raw, [held])  # as kubectl create takes what kubectl get -o yaml has written
-        held = live.do(lambda: live.server.get("ConfigMap", "default", name))
-        assert [owner["uid"] for owner in held["metadata"]["ownerReferences"]] == [again.uid] != [submitted.uid]
+    submitted = client.submit(made, [code])
+    held = live.do(lambda: live.server.get("ConfigMap", "default", name))
+    assert held["data"] == {"train.py": script.read_text()}
+    assert held["metadata"]["ownerReferences"][0]["uid"] == submitted.uid
+    assert submitted.spec.strategy is Strategy.MULTI_WORKER_MIRRORED
+    with pytest.raises(ApiError) as taken:
+        client.submit(made, [code])
+    assert taken.value.code == 409
+    assert live.do(lambda: live.server.get("ConfigMap", "default", name)) == held, "it stays the first job's"
+    client.delete("scripted")
+    live.until(lambda: ("ConfigMap", "default", name) not in live.server.objects, "its code goes too")
+    again = client.submit(submitted.raw, [held])  # as kubectl create takes what kubectl get -o yaml has written
+    held = live.do(lambda: live.server.get("ConfigMap", "default", name))
+    assert [owner["uid"] for owner in held["metadata"]["ownerReferences"]] == [again.uid] != [submitted.uid]
 
 
 @pytest.mark.parametrize("planted", [{"data": {"a.py": "steal()"}}, {"immutable": False}, {"binaryData": {"a": "b"}}])
-def test_planted_code_never_runs(live: LiveCluster, planted: dict[str, Any]) -> None:
+def test_planted_code_never_runs(live: LiveCluster, client: Client, planted: dict[str, Any]) -> None:
     """It was there before the job, under its very name, and was what the job ran."""
     code = code_map("refused", [])
     name = code["metadata"]["name"]
     live.do(lambda: live.server.create("ConfigMap", "default", {**code, **planted}, by="somebody"))
-    with Client() as client:
-        with pytest.raises(ApiError) as refused:
-            client.submit(job("refused", worker=1), [code])
-        assert refused.value.code == 409
-        with pytest.raises(ApiError) as gone:
-            client.get("refused")
-        assert gone.value.code == 404
+    with pytest.raises(ApiError) as refused:
+        client.submit(job("refused", worker=1), [code])
+    assert refused.value.code == 409
+    with pytest.raises(ApiError) as gone:
+        client.get("refused")
+    assert gone.value.code == 404
     live.do(lambda: live.server.delete("ConfigMap", "default", name, by="somebody"))
 
 
-def test_a_job_is_there_only_after_its_code(live: LiveCluster) -> None:
+def test_a_job_is_there_only_after_its_code(live: LiveCluster, client: Client) -> None:
     code = code_map("ordered", [])
     name, seen = code["metadata"]["name"], list[bool]()
 
@@ -69,44 +67,40 @@ def test_a_job_is_there_only_after_its_code(live: LiveCluster) -> None:
             seen.append(("ConfigMap", "default", name) in live.server.objects)
 
     live.do(lambda: live.server.observers.append(look))
-    with Client() as client:
-        client.submit(job("ordered", worker=1), [code])
+    client.submit(job("ordered", worker=1), [code])
     assert seen == [True]
 
 
-def test_a_job_that_is_refused_leaves_no_code_behind(live: LiveCluster) -> None:
+def test_a_job_that_is_refused_leaves_no_code_behind(live: LiveCluster, client: Client) -> None:
     code = code_map("taken", [])
-    with Client() as client:
-        client.submit(job("taken", worker=1))
-        with pytest.raises(ApiError) as taken:
-            client.submit(job("taken", worker=1), [code])
-        assert taken.value.code == 409
+    client.submit(job("taken", worker=1))
+    with pytest.raises(ApiError) as taken:
+        client.submit(job("taken", worker=1), [code])
+    assert taken.value.code == 409
     assert ("ConfigMap", "default", code["metadata"]["name"]) not in live.server.objects
 
 
-def test_a_job_that_cannot_own_its_code_does_not_stay(live: LiveCluster) -> None:
+def test_a_job_that_cannot_own_its_code_does_not_stay(live: LiveCluster, client: Client) -> None:
     code = code_map("poor", [])
     name = code["metadata"]["name"]
 
     def refuse(method: str, path: str) -> ApiError | None:
         return ApiError(403, "Forbidden", "no") if method == "PATCH" and path.endswith(name) else None
 
-    with Client() as client:
-        live.front.refuse = refuse
-        with pytest.raises(ApiError) as refused:
-            client.submit(job("poor", worker=1), [code])
-        live.front.refuse = lambda _method, _path: None
-        assert refused.value.code == 403
-        with pytest.raises(ApiError):
-            client.get("poor")
+    live.front.refuse = refuse
+    with pytest.raises(ApiError) as refused:
+        client.submit(job("poor", worker=1), [code])
+    live.front.refuse = lambda _method, _path: None
+    assert refused.value.code == 403
+    with pytest.raises(ApiError):
+        client.get("poor")
     assert ("ConfigMap", "default", name) not in live.server.objects
 
 
-def test_a_job_whose_code_has_no_name_does_not_stay(live: LiveCluster) -> None:
-    with Client() as client:
-        with pytest.raises(ApiError, match="name or generateName is required"):
-            client.submit(job("nameless", worker=1), [{"apiVersion": "v1", "kind": "ConfigMap", "data": {}}])
-        assert "nameless" not in [found.name for found in client.list()]
+def test_a_job_whose_code_has_no_name_does_not_stay(client: Client) -> None:
+    with pytest.raises(ApiError, match="name or generateName is required"):
+        client.submit(job("nameless", worker=1), [{"apiVersion": "v1", "kind": "ConfigMap", "data": {}}])
+    assert "nameless" not in [found.name for found in client.list()]
 
 
 async def test_an_interrupted_submission_leaves_no_job() -> None:

@@ -85,24 +85,23 @@ def submit(live: LiveCluster, name: str) -> None:
     live.until_running(name)
 
 
-def test_a_port_of_this_machine_leads_to_it_while_somebody_looks(live: LiveCluster) -> None:
+def test_a_port_of_this_machine_leads_to_it_while_somebody_looks(live: LiveCluster, client: Client) -> None:
     submit(live, "seen")
-    with Client() as client:
-        looks = client.tensorboard("seen", port=0)
-        waiting = [next(looks)]
-        while waiting[-1].waiting != "it starts":
-            waiting.append(next(looks))
-        assert {seen.url for seen in waiting} == {None}
-        with board(live):
-            url = next(looks).url
-            assert url is not None
-            for body in (None, b"x" * 100_000):
-                with urllib.request.urlopen(url, data=body, timeout=PATIENCE) as answer:
-                    assert (answer.status, answer.read()) == (200, PAGE)
-            assert Page.bodies == [b"x" * 100_000]
-        assert len(viewers(live)) == 1
-        assert live.job("seen")["status"]["ready"] == "1/1"
-        looks.close()
+    looks = client.tensorboard("seen", port=0)
+    waiting = [next(looks)]
+    while waiting[-1].waiting != "it starts":
+        waiting.append(next(looks))
+    assert {seen.url for seen in waiting} == {None}
+    with board(live):
+        url = next(looks).url
+        assert url is not None
+        for body in (None, b"x" * 100_000):
+            with urllib.request.urlopen(url, data=body, timeout=PATIENCE) as answer:
+                assert (answer.status, answer.read()) == (200, PAGE)
+        assert Page.bodies == [b"x" * 100_000]
+    assert len(viewers(live)) == 1
+    assert live.job("seen")["status"]["ready"] == "1/1"
+    looks.close()
     live.until(lambda: not [k for k in live.server.objects if "tensorboard" in k[2]], "its pod is gone")
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=PATIENCE)
@@ -144,14 +143,13 @@ async def test_a_connection_that_breaks_does_not_answer() -> None:
     assert not await answers(cast("Connection", Breaks()), "/pods/p", PORT)
 
 
-def test_a_viewer_that_ends_says_its_last_words(live: LiveCluster) -> None:
+def test_a_viewer_that_ends_says_its_last_words(live: LiveCluster, client: Client) -> None:
     submit(live, "dies")
-    with Client() as client:
-        looks = client.tensorboard("dies", port=0)
-        pod = next(looks).pod
-        live.finish(pod, 127, "exec: tensorboard: not found")
-        with pytest.raises(TensorBoardError, match="has ended: exec: tensorboard: not found; if its"):
-            list(looks)
+    looks = client.tensorboard("dies", port=0)
+    pod = next(looks).pod
+    live.finish(pod, 127, "exec: tensorboard: not found")
+    with pytest.raises(TensorBoardError, match="has ended: exec: tensorboard: not found; if its"):
+        list(looks)
     assert viewers(live) == []
 
 
@@ -266,13 +264,12 @@ def test_a_pod_that_cannot_be_deleted_is_named(live: LiveCluster) -> None:
     live.do(lambda: live.server.delete("Pod", "default", pod, by="user"))
 
 
-def test_the_pod_is_deleted_though_the_server_is_away_for_a_moment(live: LiveCluster) -> None:
+def test_the_pod_is_deleted_though_the_server_is_away_for_a_moment(live: LiveCluster, client: Client) -> None:
     submit(live, "away")
-    with Client() as client:
-        looks = client.tensorboard("away", port=0)
-        next(looks)
-        live.front.outage = 3
-        looks.close()
+    looks = client.tensorboard("away", port=0)
+    next(looks)
+    live.front.outage = 3
+    looks.close()
     live.until(lambda: not [k for k in live.server.objects if "away-tensorboard" in k[2]], "its pod is gone")
 
 

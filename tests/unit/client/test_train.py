@@ -111,35 +111,33 @@ def test_an_interrupt_lets_it_save(
     assert "stopping: saving a checkpoint" in capsys.readouterr().out
 
 
-def test_it_is_submitted_with_its_code(live: LiveCluster) -> None:
-    with Client() as client:
-        job = train(fit_something, name="from-notebook", workers=3, requirements=["einops==0.8.1"], client=client)
-        assert isinstance(job, Job)
-        assert job.spec.trainer is not None
-        assert (job.spec.trainer.entrypoint, job.spec.trainer.requirements) == ("from_notebook.py", ("einops==0.8.1",))
-        assert job.spec.trainer.code is not None
-        assert job.spec.trainer.code.config_map is not None
-        name = job.spec.trainer.code.config_map.name
-        held = live.do(lambda: live.server.get("ConfigMap", "default", name))
-        assert held["data"]["from_notebook.py"].endswith('if __name__ == "__main__":\n    fit_something()\n')
-        client.delete("from-notebook")
+def test_it_is_submitted_with_its_code(live: LiveCluster, client: Client) -> None:
+    job = train(fit_something, name="from-notebook", workers=3, requirements=["einops==0.8.1"], client=client)
+    assert isinstance(job, Job)
+    assert job.spec.trainer is not None
+    assert (job.spec.trainer.entrypoint, job.spec.trainer.requirements) == ("from_notebook.py", ("einops==0.8.1",))
+    assert job.spec.trainer.code is not None
+    assert job.spec.trainer.code.config_map is not None
+    name = job.spec.trainer.code.config_map.name
+    held = live.do(lambda: live.server.get("ConfigMap", "default", name))
+    assert held["data"]["from_notebook.py"].endswith('if __name__ == "__main__":\n    fit_something()\n')
+    client.delete("from-notebook")
 
 
 def test_a_function_may_leave_fit_to_a_module_of_its_own(
-    live: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    live: LiveCluster, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "steps_of_a_test.py").write_text("def run():\n    net.fit(1)\n")
     program = "import steps_of_a_test\n\n\ndef trains():\n    steps_of_a_test.run()\n"
     (tmp_path / "program_of_a_test.py").write_text(program)
     monkeypatch.syspath_prepend(tmp_path)
     function = importlib.import_module("program_of_a_test").trains
-    with Client() as client:
-        job = train(function, name="of-two-files", workers=2, client=client)
-        assert isinstance(job, Job)
-        code = job.raw["spec"]["trainer"]["code"]["configMap"]["name"]
-        held = live.do(lambda: live.server.get("ConfigMap", "default", code))
-        assert held["data"].keys() == {"of_two_files.py", "steps_of_a_test.py"}
-        client.delete("of-two-files")
+    job = train(function, name="of-two-files", workers=2, client=client)
+    assert isinstance(job, Job)
+    code = job.raw["spec"]["trainer"]["code"]["configMap"]["name"]
+    held = live.do(lambda: live.server.get("ConfigMap", "default", code))
+    assert held["data"].keys() == {"of_two_files.py", "steps_of_a_test.py"}
+    client.delete("of-two-files")
 
 
 @pytest.mark.parametrize(
