@@ -21,7 +21,7 @@ from tfgpujob.shell.progress_client import FetchProgress, PutWorkers
 from tfgpujob.shell.settings import Settings
 
 SYSTEM_NAMESPACE = "tfgpu-system"
-RESYNC = 40.0
+RESYNC = 40
 CONFIG = Config(
     operator_image="example.com/operator:1", trainer_image="example.com/trainer:1", operator_version="1.0.0"
 )

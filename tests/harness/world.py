@@ -70,7 +70,7 @@ class World:
         self.injector = injector
         self.blindfold = blindfold
         self.config: Config = CONFIG
-        self.resync = RESYNC
+        self.resync: float = RESYNC
         """Seconds between two lists of everything."""
         self.operators: dict[str, OperatorProcess] = {}
         self.lost: set[str] = set()

@@ -50,7 +50,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 def main(arguments: Sequence[str]) -> None:
     """Run one task and end the process; TensorFlow's own threads could otherwise still change the exit code."""
-    _end_with_parent()
+    end_with_parent()
     _let_forked_processes_end()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.register(signal.SIGUSR1)
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
     end(outcome, heartbeat, deadline)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
@@ -94,7 +94,7 @@ def _let_forked_processes_end() -> None:
     def in_child() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if threading.get_ident() == main_thread:
-            _end_with_parent()
+            end_with_parent()
         in_both()
 
     main_thread = threading.get_ident()

@@ -7,7 +7,6 @@ names: its heartbeats, its in-memory checkpoints if it makes any, and so on. It 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import random
@@ -24,12 +23,10 @@ import numpy as np
 from tfgpujob_trainer import task
 from tfgpujob_trainer.supervise.processes import MESSAGE_BYTES
 
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
-
 
 def main(descriptor: int) -> None:
     """Serve until the supervisor is gone."""
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    task.end_with_parent()
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
     requests = socket.socket(fileno=descriptor)

@@ -35,7 +35,7 @@ class SettingsError(Exception):
     """A setting is missing or invalid. The message names the variable and the fix."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     config: Config
     namespace: str
@@ -54,7 +54,7 @@ class Settings:
     lease_name: str = "tfgpu-operator"
     workers: int = 16
     """How many jobs are reconciled at the same time."""
-    resync_seconds: float = 300.0
+    resync_seconds: int = 300
     """Seconds between two lists of everything, which repair what the watches missed."""
     progress_seconds: int = 30
     """How often the progress of a running job is polled: 15 or more; 0: never."""
@@ -86,125 +86,125 @@ def with_arguments(environment: Mapping[str, str], arguments: Sequence[str]) -> 
     return {**environment, **given}
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
-    """Raises SettingsError."""
+class _Environment:
+    """What is not set, or only spaces, is its default. Each method raises SettingsError."""
 
-    def text(name: str, default: str) -> str:
-        return environment.get(name, "").strip() or default
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
 
-    def number(name: str, default: int, least: int = 1) -> int:
-        value = text(name, str(default))
+    def text(self, name: str, default: str = "") -> str:
+        return self._variables.get(name, "").strip() or default
+
+    def required(self, name: str, meaning: str) -> str:
+        if value := self.text(name):
+            return value
+        raise SettingsError(f"{name} is not set: set it to {meaning}")
+
+    def number(self, name: str, default: int, least: int = 1) -> int:
+        value = self.text(name, str(default))
         if not value.isdecimal() or int(value) < least:
             wanted = f"a whole number of at least {least}"
             raise SettingsError(f"{name} is {value!r}: set it to {wanted}, or leave it out for {default}")
         return int(value)
 
-    progress_seconds = number("PROGRESS_SECONDS", 30, least=0)
+    def one_of(self, name: str, values: Sequence[str]) -> str:
+        """The first is the default."""
+        value = self.text(name, values[0])
+        if value not in values:
+            raise SettingsError(f"{name} is {value!r}: set it to {' or '.join(values)}")
+        return value
+
+    def switch(self, name: str) -> bool:
+        return self.one_of(name, ("false", "true")) == "true"
+
+    def items(self, name: str) -> tuple[str, ...]:
+        return tuple(item.strip() for item in self.text(name).split(",") if item.strip())
+
+    def labels(self, name: str) -> tuple[tuple[str, str], ...]:
+        """KEY=VALUE, comma-separated."""
+        pairs = [item.partition("=") for item in self.items(name)]
+        if any(not key or not equals for key, equals, _ in pairs):
+            raise SettingsError(f"{name} is {self._variables[name]!r}: set it to KEY=VALUE, with a comma between two")
+        return tuple((key, value) for key, _, value in pairs)
+
+    def url(self, name: str) -> str:
+        """The error does not have the URL, which may have a token."""
+        url = self.text(name)
+        try:
+            found = urlsplit(url)
+            usable = found.scheme in {"http", "https"} and bool(found.hostname) and found.port != 0
+        except ValueError:
+            usable = False
+        if url and not usable:
+            raise SettingsError(f"{name} is no URL that begins with https:// or http://: set it to one")
+        return url
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Raises SettingsError."""
+    given = _Environment(environment)
+    progress_seconds = given.number("PROGRESS_SECONDS", Settings.progress_seconds, least=0)
     if 0 < progress_seconds < _LEAST_PROGRESS_SECONDS:
         raise SettingsError(
             f"PROGRESS_SECONDS is {progress_seconds}: set it to 15 or more, or to 0 to turn polling off"
         )
-    namespace_selector = text("WATCH_NAMESPACE_SELECTOR", "")
-    if namespace_selector and _items(environment, "WATCH_NAMESPACES"):
+    namespace_selector = given.text("WATCH_NAMESPACE_SELECTOR")
+    if namespace_selector and given.items("WATCH_NAMESPACES"):
         raise SettingsError("WATCH_NAMESPACES and WATCH_NAMESPACE_SELECTOR are both set: leave one of them out")
-    gang_backends, default_gang = _items(environment, "GANG_BACKENDS"), text("GANG_DEFAULT", "")
+    gang_backends, default_gang = given.items("GANG_BACKENDS"), given.text("GANG_DEFAULT")
     for gang in gang_backends:
         if gang not in GANG_SCHEDULERS:
             raise SettingsError(f"GANG_BACKENDS is {gang!r}: name any of {', '.join(GANG_SCHEDULERS)}")
     if default_gang and default_gang not in gang_backends:
         raise SettingsError(f"GANG_DEFAULT is {default_gang!r}: name one of GANG_BACKENDS, or leave it out")
     config = Config(
-        operator_image=_required(environment, "OPERATOR_IMAGE", "the image that this operator runs from"),
-        trainer_image=_required(environment, "TRAINER_IMAGE", "the image that jobs without an image of their own get"),
+        operator_image=given.required("OPERATOR_IMAGE", "the image that this operator runs from"),
+        trainer_image=given.required("TRAINER_IMAGE", "the image that jobs without an image of their own get"),
         operator_version=__version__,
-        allow_host_namespaces=frozenset(_items(environment, "ALLOW_HOST_NAMESPACES")),
-        allowed_service_accounts=frozenset(_items(environment, "ALLOWED_SERVICE_ACCOUNTS")),
-        restricted=_one_of(environment, "POD_SECURITY", ("baseline", "restricted")) == "restricted",
-        network_policy_namespaces=frozenset(_items(environment, "NETWORK_POLICY_NAMESPACES")),
+        allow_host_namespaces=frozenset(given.items("ALLOW_HOST_NAMESPACES")),
+        allowed_service_accounts=frozenset(given.items("ALLOWED_SERVICE_ACCOUNTS")),
+        restricted=given.one_of("POD_SECURITY", ("baseline", "restricted")) == "restricted",
+        network_policy_namespaces=frozenset(given.items("NETWORK_POLICY_NAMESPACES")),
         # New in each process: a pod's token is read from the pod.
         progress_key=os.urandom(32),
-        operator_namespace=text("OPERATOR_NAMESPACE", _own_namespace()),
-        operator_labels=_labels(environment, "OPERATOR_LABELS"),
+        operator_namespace=given.text("OPERATOR_NAMESPACE", _own_namespace()),
+        operator_labels=given.labels("OPERATOR_LABELS"),
         gangs=(),
         default_gang=default_gang,
-        coscheduling_scheduler=text("COSCHEDULING_SCHEDULER", ""),
-        volume_claims=_switch(environment, "VOLUME_CLAIMS"),
-        device_claims=_switch(environment, "DEVICE_CLAIMS"),
+        coscheduling_scheduler=given.text("COSCHEDULING_SCHEDULER"),
+        volume_claims=given.switch("VOLUME_CLAIMS"),
+        device_claims=given.switch("DEVICE_CLAIMS"),
         device_template=None,
-        image_volumes=_switch(environment, "IMAGE_VOLUMES"),
-        idle_seconds=number("GPU_IDLE_SECONDS", 0, least=0),
-        kueue_enabled=_switch(environment, "KUEUE_ENABLED"),
-        queue_required=_switch(environment, "MANAGE_JOBS_WITHOUT_QUEUE_NAME"),
+        image_volumes=given.switch("IMAGE_VOLUMES"),
+        idle_seconds=given.number("GPU_IDLE_SECONDS", 0, least=0),
+        kueue_enabled=given.switch("KUEUE_ENABLED"),
+        queue_required=given.switch("MANAGE_JOBS_WITHOUT_QUEUE_NAME"),
     )
     return Settings(
         config=config,
         namespace=config.operator_namespace,
-        identity=text("POD_NAME", f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"),
-        watch_namespaces=_items(environment, "WATCH_NAMESPACES"),
-        exclude_namespaces=frozenset(_items(environment, "EXCLUDE_NAMESPACES")),
+        identity=given.text("POD_NAME", f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"),
+        watch_namespaces=given.items("WATCH_NAMESPACES"),
+        exclude_namespaces=frozenset(given.items("EXCLUDE_NAMESPACES")),
         watch_namespace_selector=namespace_selector,
-        watch_nodes=not _items(environment, "WATCH_NAMESPACES"),
-        lease_name=text("LEASE_NAME", "tfgpu-operator"),
-        workers=number("WORKERS", 16),
-        resync_seconds=number("RESYNC_SECONDS", 300),
+        watch_nodes=not given.items("WATCH_NAMESPACES"),
+        lease_name=given.text("LEASE_NAME", Settings.lease_name),
+        workers=given.number("WORKERS", Settings.workers),
+        resync_seconds=given.number("RESYNC_SECONDS", Settings.resync_seconds),
         progress_seconds=progress_seconds,
-        health_port=number("HEALTH_PORT", 8080),
-        log_format=_one_of(environment, "LOG_FORMAT", _LOG_FORMATS),
-        log_level=text("LOG_LEVEL", "INFO").upper(),
+        health_port=given.number("HEALTH_PORT", Settings.health_port),
+        log_format=given.one_of("LOG_FORMAT", _LOG_FORMATS),
+        log_level=given.text("LOG_LEVEL", Settings.log_level).upper(),
         gang_backends=gang_backends,
-        job_series=number("JOB_SERIES", 0, least=0),
-        webhook_url=_webhook_url(environment),
-        webhook_key=_required(environment, "WEBHOOK_KEY", "the key that the webhook's events are signed with")
-        if text("WEBHOOK_URL", "")
+        job_series=given.number("JOB_SERIES", Settings.job_series, least=0),
+        webhook_url=given.url("WEBHOOK_URL"),
+        webhook_key=given.required("WEBHOOK_KEY", "the key that the webhook's events are signed with")
+        if given.text("WEBHOOK_URL")
         else "",
-        history_database=text("HISTORY_DATABASE", ""),
-        history_days=number("HISTORY_DAYS", 30),
-        history_mib=number("HISTORY_MIB", 512),
+        history_database=given.text("HISTORY_DATABASE"),
+        history_days=given.number("HISTORY_DAYS", Settings.history_days),
+        history_mib=given.number("HISTORY_MIB", Settings.history_mib),
     )
-
-
-def _required(environment: Mapping[str, str], name: str, meaning: str) -> str:
-    value = environment.get(name, "").strip()
-    if not value:
-        raise SettingsError(f"{name} is not set: set it to {meaning}")
-    return value
-
-
-def _webhook_url(environment: Mapping[str, str]) -> str:
-    """Raises SettingsError without the URL, which may have a token."""
-    url = environment.get("WEBHOOK_URL", "").strip()
-    try:
-        found = urlsplit(url)
-        usable = found.scheme in {"http", "https"} and bool(found.hostname) and found.port != 0
-    except ValueError:
-        usable = False
-    if url and not usable:
-        raise SettingsError("WEBHOOK_URL is no URL that begins with https:// or http://: set it to one")
-    return url
-
-
-def _switch(environment: Mapping[str, str], name: str) -> bool:
-    return _one_of(environment, name, ("false", "true")) == "true"
-
-
-def _one_of(environment: Mapping[str, str], name: str, values: Sequence[str]) -> str:
-    """The first of `values` if the variable is not set."""
-    value = environment.get(name, "").strip() or values[0]
-    if value not in values:
-        raise SettingsError(f"{name} is {value!r}: set it to {' or '.join(values)}")
-    return value
-
-
-def _items(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in environment.get(name, "").split(",") if item.strip())
-
-
-def _labels(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
-    """KEY=VALUE, comma-separated. Raises SettingsError."""
-    pairs = [item.partition("=") for item in _items(environment, name)]
-    if any(not key or not equals for key, equals, _ in pairs):
-        raise SettingsError(f"{name} is {environment[name]!r}: set it to KEY=VALUE, with a comma between two")
-    return tuple((key, value) for key, _, value in pairs)
 
 
 def _own_namespace() -> str:
