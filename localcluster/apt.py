@@ -76,11 +76,6 @@ def version_of(package: str) -> str:
     return run("dpkg-query", "-W", "-f", "${Version}", package)
 
 
-def missing_packages() -> list[str]:
-    """What `install` would install."""
-    return sorted(set(PACKAGES) - installed(PACKAGES))
-
-
 def install(packages: Sequence[str], log: Path) -> None:
     """Install packages, with fresh lists. Raises ClusterError when apt can't."""
     run("apt-get", "update", "-q", log=log)

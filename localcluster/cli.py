@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     plain: Commands = (
         ("down", _down, "stop the cluster and put the machine back as it was"),
         ("status", _status, "what runs, and where its files are"),
-        ("kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig"),
+        ("kubeconfig", lambda _: print(KUBECONFIG), "print the path of the administrator's kubeconfig"),
     )
     for name, action, text in plain:
         commands.add_parser(name, help=text).set_defaults(action=action)
@@ -105,10 +105,6 @@ def _status(_: argparse.Namespace) -> int:
         well = well and ready == "True" and runtime.is_ready(node)
         print(f"{node.name}       Ready={ready} GPUs={gpus} init={runtime.init_of(node)} logs={node.logs}")
     return 0 if well else 1
-
-
-def _kubeconfig(_: argparse.Namespace) -> None:
-    print(KUBECONFIG)
 
 
 def _load(options: argparse.Namespace) -> None:

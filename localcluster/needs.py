@@ -56,7 +56,7 @@ def check_machine() -> None:
 
 def install_packages() -> None:
     """Install the Debian packages that are missing."""
-    missing = apt.missing_packages()
+    missing = sorted(set(apt.PACKAGES) - apt.installed(apt.PACKAGES))
     if missing:
         log = CACHE / "apt.log"
         run_steps([(f"install {len(missing)} Debian packages", lambda: apt.install(missing, log))])

@@ -52,7 +52,8 @@ def _section(path: str, schema: Schema) -> Iterator[str]:
     yield "|---|---|---|---|"
     required = schema.get("required", [])
     for name, field in schema["properties"].items():
-        default = "**required**" if name in required else _default(field)
+        given = f"`{json.dumps(field['default'])}`" if "default" in field else ""
+        default = "**required**" if name in required else given
         yield f"| `{name}` | {_type(field)} | {default} | {_text(field['description'])} |"
     yield ""
     for name, below in schema["properties"].items():
@@ -89,10 +90,6 @@ def _bounds(field: Schema) -> str:
     if most >= 2**31 - 1:
         return f" ≥ {field['minimum']}"
     return f" {field['minimum']}–{most}"
-
-
-def _default(field: Schema) -> str:
-    return f"`{json.dumps(field['default'])}`" if "default" in field else ""
 
 
 def _text(text: str) -> str:

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from tests.bench import report
 from tests.bench.figures import BASE, DIRECT, FULL, KUBE, OPERATOR, QUICK, Figures, Size
 from tests.bench.load import Load
 from tests.bench.measure import Bench
-from tests.bench.stage import Stage, check_limits, stage
+from tests.bench.stage import Stage, check_limits, say, stage
 from tests.integration.kube import Refused
 
 from tfgpujob.kube.cluster import KubeCluster
@@ -50,10 +49,6 @@ async def measure(on: Stage, size: Size, figures: Figures) -> None:
 def _ways(*, base: bool) -> tuple[str, ...]:
     """The ways to create pods. Each of the two operators has the same neighbours."""
     return (OPERATOR, KUBE, BASE, DIRECT) if base else (OPERATOR, KUBE, DIRECT)
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 async def _in_time(on: Stage, size: Size, figures: Figures) -> None:

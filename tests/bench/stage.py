@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,6 +27,11 @@ T = TypeVar("T")
 CRD = "tfgpujobs.tfgpu.dev"
 AWAY_SECONDS = 60.0
 """How long an API server that is away is waited for, before and after the measurements."""
+
+
+def say(text: str) -> None:
+    """To the person who waits."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 @dataclass

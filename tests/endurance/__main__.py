@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.bench.stage import say
 from tests.endurance import operator, reader, tool, trainer
 from tests.endurance.part import Part, Result, Stage
 from tests.endurance.scenarios import BY_NAME
@@ -35,11 +36,6 @@ PARTS: dict[str, Part] = {
     "logs": reader.endure,
 }
 """They run side by side, each for all the minutes."""
-
-
-def say(text: str) -> None:
-    """To the person who waits."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def _endured(part: Part, stage: Stage) -> Result:

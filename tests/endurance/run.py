@@ -221,13 +221,9 @@ def _others(series: Mapping[Key, list[Point]], warm_up: WarmUp) -> float:
             continue
         begin, end = tenth[0].seconds, tenth[-1].seconds
         own = sum(_grown(series[(subject, "cpu")], begin, end) for subject in trees)
-        capacity = (end - begin) * _cores(series)
+        capacity = (end - begin) * series[("machine", "cores")][-1].value
         shares.append(max(0.0, tenth[-1].value - tenth[0].value - own) / capacity if capacity else 0.0)
     return round(max(shares, default=1.0), 2)
-
-
-def _cores(series: Mapping[Key, list[Point]]) -> float:
-    return series[("machine", "cores")][-1].value
 
 
 def _grown(points: list[Point], begin: float, end: float) -> float:

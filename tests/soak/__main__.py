@@ -19,7 +19,7 @@ from pathlib import Path
 from localcluster.clusters import select
 from localcluster.layout import ClusterError
 from tests.bench.objects import tfgpu_job
-from tests.bench.stage import Stage, stage
+from tests.bench.stage import Stage, say, stage
 from tests.integration.eventually import eventually
 from tests.integration.kube import Refused
 from tests.soak.faults import Faults, Operators
@@ -134,10 +134,6 @@ class Soak:
 
     def _report(self) -> str:
         return "\n".join([*self._unsettled(), f"logs in {self.stage.folder}"])
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def main() -> int:
