@@ -249,9 +249,7 @@ def _restore_sysctls() -> None:
 
 def import_images() -> None:
     """Import into every running node what the index of images holds and its store lacks."""
+    nodes = running_nodes()
+    inside = [("nsenter", "-t", str(init_of(node)), "-n", "-m", "-p") for node in nodes]
     with ThreadPoolExecutor() as pool:
-        list(pool.map(_import_images, running_nodes()))
-
-
-def _import_images(node: Node) -> None:
-    images.import_missing(node, ("nsenter", "-t", str(init_of(node)), "-n", "-m", "-p"))
+        list(pool.map(images.import_missing, nodes, inside))

@@ -147,7 +147,7 @@ class Supervisor:
         for reader in self._readers:
             reader.join(timeout=5)
         self._hang_up()
-        outcome = self._outcome_of_end(forced)
+        outcome = self._by_phase(forced or self._explained() or self._unexplained(self._child.returncode))
         self._close_ledger(well=outcome.code in (ExitCode.DONE, ExitCode.STOPPED))
         return outcome
 
@@ -155,9 +155,6 @@ class Supervisor:
         """Stop serving requests for another number of workers."""
         if self.resizes is not None:
             self.resizes.close()
-
-    def _outcome_of_end(self, forced: Outcome | None) -> Outcome:
-        return self._by_phase(forced or self._explained() or self._unexplained(self._child.returncode))
 
     def _forced_end(self) -> Outcome | None:
         """Why a running process must be ended; None if it need not be."""

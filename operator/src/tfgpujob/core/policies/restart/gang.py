@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tfgpujob.core.membership.changes import grows
-from tfgpujob.core.observed.members import ReplicaId
 from tfgpujob.core.observed.observed_pods import observe_pods
 from tfgpujob.core.observed.snapshot import Event, Outcome
 from tfgpujob.core.pods.in_place import changes_in_place, replaces_lost_pods
@@ -96,12 +95,8 @@ def replace_lost(ctx: ReconcileContext, found: Sequence[Failure]) -> Outcome | N
 def follows(ctx: ReconcileContext, failure: Failure) -> bool:
     """True if a gang that waited for another pod has given up: that is the counted loss again. Processes that it takes
     down may end with any code; the replacement of a lost pod only gives up with these two."""
-    waited = changes_in_place(ctx.spec, ctx.plan) and ctx.builder.is_true(Condition.RESTARTING) and bool(_replaced(ctx))
-    if not waited or failure.cause is Cause.DISRUPTION or failure.exit_code is None:
+    replaced = any(ctx.observed.restart(replica) > 0 for replica in ctx.members.required)
+    waits = changes_in_place(ctx.spec, ctx.plan) and ctx.builder.is_true(Condition.RESTARTING)
+    if not (replaced and waits) or failure.cause is Cause.DISRUPTION or failure.exit_code is None:
         return False
     return ctx.observed.restart(failure.replica) == 0 or failure.exit_code in {ExitCode.PEER_FAILURE, ExitCode.STOPPED}
-
-
-def _replaced(ctx: ReconcileContext) -> tuple[ReplicaId, ...]:
-    """Members of the gang for which this attempt has, or had, another pod."""
-    return tuple(replica for replica in ctx.members.required if ctx.observed.restart(replica) > 0)
