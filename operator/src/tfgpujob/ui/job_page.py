@@ -43,6 +43,8 @@ _KINDS: Final = {
     "backoff": "lost",
 }
 """The kind of each part of the time; every other part is preparation."""
+_OF_A_CLUSTER: Final = ("tfgpu ", "kubectl ", "The pods ")
+"""In steps that do not help for a run on this machine."""
 _SPEED: Final = {"stepSeconds": "Seconds of a step", "examplesPerSecond": "Examples a second"}
 
 
@@ -110,7 +112,7 @@ def job_page(seen: Seen, now: datetime) -> JobPage:
         tone=tone_of(facts),
         state=verdict.state if facts.gone or not ready else f"{verdict.state}, {ready} ready",
         why=shown_why(verdict),
-        steps=[step for step in verdict.steps if not (seen.local and ("tfgpu " in step or "kubectl " in step))],
+        steps=[step for step in verdict.steps if not (seen.local and any(word in step for word in _OF_A_CLUSTER))],
         live=not facts.is_true(Condition.FINISHED) and not facts.gone,
         facts=[(label, text) for label, texts in summary(facts) for text in [" ".join(filter(None, texts))] if text],
         charts=charts_of(seen.series),
