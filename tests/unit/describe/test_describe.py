@@ -141,6 +141,12 @@ def test_a_job_in_good_health() -> None:
     assert "AllReady  for 30m00s" in shown
 
 
+def test_a_finished_job_names_no_checkpoint_before_the_last() -> None:
+    saved = {"step": 54, "directory": "/output/checkpoints/step-0000000054"}
+    assert "Checkpoint  step 54" in told({"phase": "Failed", "lastCheckpoint": saved})
+    assert "Checkpoint" not in told({"phase": "Succeeded", "lastCheckpoint": saved})
+
+
 def test_a_trainer_says_for_whom_it_waits() -> None:
     shown = told({"phase": "Running", "progress": {"phase": "waiting for peers", "waitsFor": ["digits-worker-1"]}})
     assert "waits for digits-worker-1 to start" in shown

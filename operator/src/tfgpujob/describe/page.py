@@ -13,6 +13,7 @@ from tfgpujob.describe.account import goodput_table, lost_time, recovery_table
 from tfgpujob.describe.facts import Facts, gather
 from tfgpujob.describe.timeline import timeline
 from tfgpujob.describe.verdict import Verdict, find_verdict
+from tfgpujob.names import Phase
 from tfgpujob.units import counted, duration, hours
 
 WIDTH = 110
@@ -75,7 +76,7 @@ def summary(facts: Facts) -> Iterator[tuple[str, Sequence[str]]]:
     images = (_digests(part, found) for part, found in (status.get("digests") or {}).items())
     yield "Images", [piece for line in images for piece in _wrapped(line)]
     checkpoint = status.get("lastCheckpoint") or {}
-    if checkpoint:
+    if checkpoint and status.get("phase") != Phase.SUCCEEDED:  # the last of a finished run is not asked for
         took = f", saved in {checkpoint['seconds']} s" if "seconds" in checkpoint else ""
         text = f"step {checkpoint.get('step', '?')} in {checkpoint.get('directory', '?')}{took}"
         yield "Checkpoint", [text]
