@@ -289,6 +289,13 @@ def test_whom_the_kubelet_has_killed_is_told_for_which_field(reason: str, messag
     assert head.count(message) == 1
 
 
+def test_an_event_of_a_megabyte_leaves_the_page_readable() -> None:
+    whole = {**job("digits", worker=1), "status": KILLED}
+    whole["metadata"] |= {"namespace": "default", "uid": "uid-digits", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    warning = {"involvedObject": {"uid": "uid-digits-worker-0"}, "reason": "Odd", "message": "x" * (1 << 20)}
+    assert len(describe(whole, [pod_of("digits-worker-0", "digits")], [warning], None, NOW)) < 4000
+
+
 def test_the_warning_that_names_what_ended_a_container_is_shown_not_a_later_one() -> None:
     whole = {**job("digits", worker=1), "status": KILLED}
     whole["metadata"] |= {"namespace": "default", "uid": "uid-digits", "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Final
 
 from tfgpujob.core.observed.snapshot import Object
 from tfgpujob.describe.facts import Facts, moment
@@ -64,9 +65,13 @@ def last_time(event: Object) -> str | None:
     return found
 
 
+_MAX_SENTENCE: Final = 1024
+"""As long as the API server lets a new event's be."""
+
+
 def warning_text(event: Object) -> str:
-    """A kubelet's or a scheduler's sentence about a pod."""
-    return f"{event['involvedObject'].get('name', '')}: {_said(event)}"
+    """A kubelet's or a scheduler's sentence about a pod. Anyone who may create events can write one of a megabyte."""
+    return f"{event['involvedObject'].get('name', '')}: {_said(event)[:_MAX_SENTENCE]}"
 
 
 def _said(event: Object) -> str:

@@ -30,7 +30,7 @@ def word(**record: Any) -> str:
     ("reason", "code", "said", "cause"),
     [
         ("Error", 1, "Traceback", "Exception"),
-        ("Error", 7, "", "Exception"),
+        ("Error", 7, "no", "Exception"),
         ("Error", 2, word(cause="BadConfig"), "BadConfig"),
         ("Error", 1, word(cause="LossNotFinite"), "LossNotFinite"),
         ("Error", 1, word(cause="DiskFull"), "DiskFull"),
@@ -79,7 +79,7 @@ EMPTY_DIR = 'Usage of EmptyDir volume "scratch" exceeds the limit "10Mi". '
         ("Error", 137, "", "Killed", "Killed by SIGKILL: "),
         ("Error", 143, "", "Killed", "Killed by SIGTERM: "),
         ("Error", 130, "", "Killed", "Killed by SIGINT: "),
-        ("Error", 255, "", "Unknown", "Unknown; Kubernetes says: exit code 255"),
+        ("Error", 255, "", "Unknown", "Unknown; Kubernetes says: exit code 255. The program chose this code"),
         ("Odd", None, "It rained.", "Unknown", "Unknown; Kubernetes says: Odd: It rained."),
         ("PostStartHookError", 137, "", "Unknown", "Unknown; Kubernetes says: PostStartHookError: exit code 137"),
         ("Odd", 1, "It rained.", "Unknown", "Unknown; Kubernetes says: Odd: It rained.: exit code 1"),
@@ -195,6 +195,10 @@ def test_f4_of_a_refusal_of_several_lines_none_is_lost() -> None:
     failure = world.status["lastFailure"]
     assert said in failure["message"]
     assert failure["action"].startswith("Correct what the message names")
+
+
+def test_a_program_that_ends_in_silence_has_no_message_to_read() -> None:
+    assert diagnose("Error", 1, "\n", 20).action.startswith("It left no message")
 
 
 def test_f8_what_else_keeps_a_container_from_starting_is_the_runtimes_sentence() -> None:

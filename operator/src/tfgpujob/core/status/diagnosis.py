@@ -227,6 +227,7 @@ _OF_A_COPY = (
     "The folder of an image was not copied, for the reason in the message: if the disk of the node was full, free it, "
     "or let the role's template ask for ephemeral-storage."
 )
+_OF_SILENCE = "It left no message: look at what it does before it ends, correct the program, and create the job again."
 _NO_DEVICE = "cannot allocate all claims"
 _BY_CODE_ALONE = (Diagnosis.EXCEPTION, Diagnosis.CRASH, Diagnosis.KILLED, Diagnosis.UNKNOWN)
 """Causes that may be a limit of the machine."""
@@ -278,7 +279,7 @@ def diagnose(
 def _fix_by_code(cause: Diagnosis, reason: str, exit_code: int | None, said: str, sentence: str) -> str | None:
     """The fix for an end with only an exit code and a log."""
     if cause is Diagnosis.EXCEPTION:
-        return keras_errors.action(said)
+        return keras_errors.action(said) if said.strip() else _OF_SILENCE
     if cause is Diagnosis.KILLED:
         return f"Killed by {_signal(exit_code)}: {_WHO_SENT_IT}"
     if cause is Diagnosis.UNKNOWN and reason == "Error" and exit_code is not None:
