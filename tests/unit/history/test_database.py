@@ -79,6 +79,20 @@ def test_the_oldest_are_forgotten(url: str) -> None:
     assert names_of(database) == {*map(str, range(6, 10))}
 
 
+def test_a_flood_of_jobs_in_one_namespace_takes_no_other_s_history(url: str) -> None:
+    """A record has up to 448 KiB: 1,200 jobs that fail at once left nothing of the others."""
+    database = Database(url)
+    few = [record(str(n), "few", seen=n) for n in range(2)]
+    some = [record(str(n), "some", seen=n) for n in range(4)]
+    flood = [record(str(n), "flood", seen=100 + n) for n in range(30)]
+    database.write([*few, *some, *flood], {})
+    each = max(len(one.content) for one in (*few, *some, *flood)) + 512
+    assert database.expire(0, 9 * each) == 28
+    left = sorted(uid for uid in database.jobs(None, ()))
+    assert left == ["few-0", "few-1", "flood-27", "flood-28", "flood-29", "some-1", "some-2", "some-3"]
+    assert database.expire(0, 9 * each) == 0
+
+
 def test_more_than_a_page_shows_is_left_out_and_the_newest_stay(url: str) -> None:
     database = Database(url)
     same = record("a").content

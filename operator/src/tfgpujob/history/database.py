@@ -6,6 +6,7 @@ Each call has a connection of its own, and a write creates missing tables: a dat
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -85,17 +86,21 @@ class Database:
             _replace(connection, _CURVES, [{"uid": uid, "content": content} for uid, content in curves.items()])
 
     def expire(self, before: int, most_bytes: int) -> int:
-        """Delete jobs that were last seen before this time, and the oldest until all fit. Returns how many."""
+        """Delete jobs that were last seen before this time, and until all fit, the oldest of the namespaces with most
+        bytes: a flood of jobs in one namespace takes no other's. Returns how many.
+        """
         with self._engine.begin() as connection:
             old = {row.uid for row in connection.execute(select(_JOBS.c.uid).where(_JOBS.c.seen < before))}
-            size = (func.length(_JOBS.c.content) + func.coalesce(func.length(_CURVES.c.content), 0) + _OVERHEAD).label(
-                "size"
-            )
+            size = func.length(_JOBS.c.content) + func.coalesce(func.length(_CURVES.c.content), 0) + _OVERHEAD
             joined = _JOBS.outerjoin(_CURVES, _JOBS.c.uid == _CURVES.c.uid)
-            total = 0
-            for row in connection.execute(select(_JOBS.c.uid, size).select_from(joined).order_by(_JOBS.c.seen.desc())):
-                total += row.size
-                if total > most_bytes:
+            fresh, namespace = _JOBS.c.seen >= before, _JOBS.c.namespace
+            sums = select(func.sum(size).label("size")).select_from(joined).where(fresh).group_by(namespace)
+            share = _share([int(row.size) for row in connection.execute(sums)], most_bytes)
+            kept = Counter[str]()
+            sizes = select(_JOBS.c.uid, namespace, size.label("size")).select_from(joined).where(fresh)
+            for row in connection.execute(sizes.order_by(_JOBS.c.seen.desc())):
+                kept[row.namespace] += row.size
+                if kept[row.namespace] > share:
                     old.add(row.uid)
             for table in (_JOBS, _CURVES):
                 _remove(connection, table, sorted(old))
@@ -131,6 +136,16 @@ class Database:
                 return connection.execute(query).all() if inspect(connection).has_table(_JOBS.name) else []
         except SQLAlchemyError as error:
             raise HistoryError(str(error)) from error
+
+
+def _share(sizes: Sequence[int], most: int) -> int:
+    """What each may have so that all together have at most `most`; some have less."""
+    for number, size in enumerate(sorted(sizes)):
+        others = len(sizes) - number
+        if size * others > most:
+            return most // others
+        most -= size
+    return max(sizes, default=0)
 
 
 def _thawed(row: Any) -> Kept | None:
