@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 from tests.trainer.harness import Launcher, Task
 
+from tfgpujob_trainer.contract.exits import ConfigError
+from tfgpujob_trainer.script.agreement import Agreement
 from tfgpujob_trainer.train.equal_weights import _equal
 
 SCRIPT = """
@@ -45,6 +50,13 @@ if first:
     print(model.predict(x).shape)
 model.evaluate(x, y)
 """
+
+
+def test_a_worker_that_leaves_within_a_step_is_told_from_one_at_another_call():
+    """The others' numbers of the step are added to its text."""
+    damaged: Any = SimpleNamespace(differing=lambda _: ["has ias\x00\x14;", ""], barrier_before_exit=lambda: None)
+    with pytest.raises(ConfigError, match="one worker has ended its script, and another is within a step"):
+        Agreement(damaged, ["worker-0", "worker-1"], Path("a.py"))("has ended its script")
 
 
 def two_workers(launch: Launcher, name: str, text: str) -> list[Task]:

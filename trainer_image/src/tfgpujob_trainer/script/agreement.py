@@ -31,6 +31,10 @@ class Agreement:
         if not found:
             return
         self._peers.barrier_before_exit()
+        if not all(text and text.isprintable() for text in found):  # the numbers of a step, added to the texts
+            raise ConfigError(
+                f"one worker {does}, and another is within a step", "leave fit() after the same batch on every worker"
+            )
         raise ConfigError(
             self._by_worker(found),
             "let every worker make the same calls of fit() and evaluate(), with the same arguments and callbacks",
