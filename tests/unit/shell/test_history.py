@@ -34,6 +34,7 @@ from tfgpujob.history.records import Last, Record
 from tfgpujob.shell import history
 from tfgpujob.shell.history import INTERVAL_SECONDS, TICK_SECONDS, Curves, Historian, Writer
 from tfgpujob.shell.main import operate
+from tfgpujob.shell.pod_poller import IN_ONE_PIECE
 from tfgpujob.shell.settings import Settings, SettingsError
 from tfgpujob.shell.store import Store
 from tfgpujob_contract.pod import MAX_SERIES
@@ -93,6 +94,25 @@ def test_a_job_is_written_when_it_is_first_seen_when_it_ends_and_when_it_is_dele
     goes = 9 * TICK_SECONDS + 1, lambda: told.store.remove(Kind.JOB, "ns", "train", "job-uid")
     told.play(900, ends, goes)
     assert told.handed.jobs == [(0, "101"), (3 * TICK_SECONDS, "102"), (9 * TICK_SECONDS + 1, "102")]
+
+
+def test_a_look_at_many_jobs_lets_other_work_have_its_turn() -> None:
+    """10,000 suspended jobs held the event loop for 140 ms."""
+    told = Told()
+    for number in range(100):
+        told.put(job(f"job-{number}", uid=f"uid-{number}"))
+    seen: list[int] = []
+
+    async def beside() -> None:
+        looking = asyncio.create_task(told.historian.look())
+        while not looking.done():
+            seen.append(len(told.handed.jobs))
+            await asyncio.sleep(0)
+        seen.append(len(told.handed.jobs))
+
+    vtime.run(beside())
+    assert seen[-1] == 100
+    assert max(later - earlier for earlier, later in itertools.pairwise(seen)) <= IN_ONE_PIECE
 
 
 def test_nothing_is_written_while_nothing_changes() -> None:

@@ -76,6 +76,17 @@ def test_no_more_jobs_than_the_limit_have_series() -> None:
     assert "tfgpu_jobs_without_series 2.0" in text
 
 
+def test_many_jobs_of_one_namespace_leave_the_others_theirs() -> None:
+    store = Store()
+    for number in range(5):
+        store_with_a_job(namespace="a", name=f"job-{number}", store=store)
+    for number in range(2):
+        store_with_a_job(namespace="b", name=f"own-{number}", store=store)
+    text = text_of(store, most=4)
+    assert {*re.findall(r'job_name="([^"]+)"', text)} == {"job-0", "job-1", "own-0", "own-1"}
+    assert "tfgpu_jobs_without_series 3.0" in text
+
+
 @pytest.mark.parametrize("value", HOSTILE[:-3], ids=lambda text: ascii(text[:20]))
 def test_hostile_texts_stay_in_their_label(value: str) -> None:
     text = text_of(store_with_a_job(phase=value + '"} 1\ntfgpu_forged 1'))

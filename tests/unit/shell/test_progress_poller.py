@@ -18,8 +18,8 @@ from tests.unit.shell.answering_pod import http, pod
 
 from tfgpujob.core.observed.snapshot import Kind, Snapshot
 from tfgpujob.shell.metrics import Metrics
-from tfgpujob.shell.pod_poller import MAX_IN_FLIGHT
-from tfgpujob.shell.progress_poller import IN_ONE_PIECE, ProgressPoller
+from tfgpujob.shell.pod_poller import IN_ONE_PIECE, MAX_IN_FLIGHT
+from tfgpujob.shell.progress_poller import ProgressPoller
 from tfgpujob.shell.store import Key, Store
 
 TOLD = b'{"phase": "training", "step": 3, "steps": 10}'

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from tfgpujob.core.observed.conditions import is_true
 from tfgpujob.core.observed.packed import size_of
-from tfgpujob.core.observed.snapshot import Object, Pod, Snapshot
+from tfgpujob.core.observed.snapshot import Object, Pod
 from tfgpujob.core.status.progress import progress_target
 from tfgpujob.history.records import Last, Record, freeze, freeze_curves
 from tfgpujob.names import Condition
@@ -171,7 +171,7 @@ class Historian:
         try:
             async with asyncio.TaskGroup() as asking:
                 while True:
-                    for key in self.look():
+                    for key in await self.look():
                         if key not in self._under_way:
                             self._under_way.add(key)
                             asking.create_task(self.take_curves(key))
@@ -179,21 +179,23 @@ class Historian:
         finally:
             self._leads = False
 
-    def look(self) -> Sequence[Key]:
+    async def look(self) -> Sequence[Key]:
         """Hand over the jobs that are due. Returns those whose curves are."""
-        now, keys = asyncio.get_running_loop().time(), self._store.jobs()
-        for key in self._taken.keys() - {*keys}:
+        now = asyncio.get_running_loop().time()
+        for key in self._taken.keys() - {*self._store.jobs()}:
             del self._taken[key]
-        held = {key: self._poller.find(key, lambda snapshot: snapshot) for key in keys}
-        return [key for key, snapshot in held.items() if snapshot is not None and self._look(key, snapshot, now)]
+        return [key async for key in self._poller.jobs() if self._look(key, now)]
 
     def deleted(self, job: Object, pods: Sequence[Pod]) -> None:
         """The job was deleted: hand over its last state."""
         if self._leads:
             self._writer.offer(Last(job, pods, self._now()))
 
-    def _look(self, key: Key, held: Snapshot, now: float) -> bool:
+    def _look(self, key: Key, now: float) -> bool:
         """True if curves are due."""
+        held = self._poller.find(key, lambda snapshot: snapshot)
+        if held is None:
+            return False
         metadata = held.job["metadata"]
         known = self._taken.get(key)
         if known is None or known.uid != metadata["uid"]:

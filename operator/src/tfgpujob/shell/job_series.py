@@ -5,8 +5,10 @@ The event loop only collects; the text, some twenty lines a job, is made in the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -30,14 +32,20 @@ class JobSeries:
     """`collect` runs in the loop of the store; what it returns, anywhere."""
 
     def __init__(self, store: Store, most: int, now: Callable[[], datetime]) -> None:
-        """`most`: jobs that have series, the first by namespace and name."""
+        """`most`: jobs that have series, the first of each namespace, then the second, and so on."""
         self._store, self._most, self._now = store, most, now
 
     def collect(self) -> Callable[[], str]:
         """What makes the text."""
         now = self._now()
-        jobs = [found for key in sorted(self._store.jobs()) if (found := self._job(key, now)) is not None]
-        return lambda: _text(jobs[: self._most], max(0, len(jobs) - self._most), now)
+        before, jobs = Counter[str](), list[tuple[int, _Job]]()
+        for key in sorted(self._store.jobs()):
+            if (found := self._job(key, now)) is not None:
+                jobs.append((before[key.namespace], found))
+                before[key.namespace] += 1
+        jobs.sort(key=itemgetter(0))
+        chosen = [found for _, found in jobs[: self._most]]
+        return lambda: _text(chosen, len(jobs) - len(chosen), now)
 
     def _job(self, key: Key, now: datetime) -> _Job | None:
         found = self._store.reported(key)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from tfgpujob.core.observed import progress_report
 from tfgpujob.core.observed.snapshot import Pod
@@ -18,9 +17,6 @@ from tfgpujob.shell.metrics import Metrics
 from tfgpujob.shell.pod_poller import PodPoller
 from tfgpujob.shell.progress_client import FetchProgress
 from tfgpujob.shell.store import Key, Store
-
-IN_ONE_PIECE: Final = 20
-"""Jobs that are looked at before the event loop gets its turn: one of 512 pods takes 0.6 ms."""
 
 
 class ProgressPoller:
@@ -65,14 +61,8 @@ class ProgressPoller:
             self._under_way.discard(key)
 
     async def _to_poll(self) -> list[Key]:
-        """The jobs of a round. Other work gets its turn in between: there may be thousands."""
-        found = []
-        for number, key in enumerate(self._store.jobs()):
-            if not number % IN_ONE_PIECE:
-                await asyncio.sleep(0)
-            if self._target(key):
-                found.append(key)
-        return found
+        """The jobs of a round."""
+        return [key async for key in self._poller.jobs() if self._target(key)]
 
     def _target(self, key: Key) -> Pod | None:
         return self._poller.find(key, progress_target)
