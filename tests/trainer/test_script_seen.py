@@ -81,10 +81,12 @@ def test_callbacks_find_the_weights_that_keras_has_at_that_moment(tmp_path):
     assert [np.abs(a - b).max() < 1e-6 for a, b in zip(found, wanted, strict=True)] == [True] * 5
 
 
-@pytest.mark.parametrize("freezes", [True, False])
-@pytest.mark.parametrize("compiles", [True, False])
-def test_a_layer_is_frozen_and_set_free_when_keras_does_it(freezes, compiles, float64, tmp_path, capsys):
-    """Without compile() its own step function continues unchanged."""
+@pytest.mark.parametrize(
+    ("freezes", "compiles", "weighs"),
+    [(True, True, False), (True, False, False), (False, True, False), (False, False, False), (True, False, True)],
+)
+def test_a_layer_is_frozen_and_set_free_when_keras_does_it(freezes, compiles, weighs, float64, tmp_path, capsys):
+    """Without compile() its own step function continues unchanged, unless it is traced again for other rows."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=(32, 3))
     y = x.sum(axis=1)
@@ -98,20 +100,21 @@ def test_a_layer_is_frozen_and_set_free_when_keras_does_it(freezes, compiles, fl
             base.layers[1].trainable = False
             base.layers[0].trainable = freezes
             model.compile(keras.optimizers.Adam(0.01), "mse")
-        fit(model)
+        fit(model, None)
         base.layers[0].trainable = not freezes
         if compiles:
             with strategy.scope():
                 model.compile(keras.optimizers.Adam(0.01), "mse")
-        fit(model)
+        fit(model, x[:, 0] if weighs else None)
         assert [layer.trainable for layer in base.layers] == [not freezes, False]
         return model.get_weights()
 
     takeover = takeover_of(tmp_path)
-    expected = trained(lambda model: model.fit(x, y, batch_size=16, shuffle=False, verbose=0))
-    found = trained(lambda model: takeover.fit(model, FitCall(x=x, y=y, batch_size=16, shuffle=False)))
+    given: Any = {"x": x, "y": y, "batch_size": 16, "shuffle": False, "verbose": 0}
+    expected = trained(lambda model, weights: model.fit(**given, sample_weight=weights))
+    found = trained(lambda model, weights: takeover.fit(model, FitCall(**given, sample_weight=weights)))
     assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 1e-12
-    assert ("counts from the next compile() on" in capsys.readouterr().out) is not compiles
+    assert ("counts from the next compile() on" in capsys.readouterr().out) is not (compiles or weighs)
 
 
 SCALE = 1.0

@@ -42,7 +42,7 @@ from tfgpujob_trainer.reporting.log import say
 from tfgpujob_trainer.reporting.numbers import one_number
 from tfgpujob_trainer.script.callbacks import listed, only_writes
 from tfgpujob_trainer.script.device_settings import device_settings
-from tfgpujob_trainer.script.divided_check import build, compare
+from tfgpujob_trainer.script.divided_check import build, compare, rows_of
 from tfgpujob_trainer.script.divided_checkpoints import DividedCheckpoints
 from tfgpujob_trainer.script.divided_module import arguments
 from tfgpujob_trainer.script.divided_progress import Followed
@@ -182,7 +182,10 @@ class Divided:
         read_again(reached.batches, reached.logs, lambda: _restore_metrics(model, reached.metrics))
         given |= {"verbose": 0, "initial_epoch": first, "callbacks": [*callbacks, followed]}
         try:
-            with trained_as_at_first(model), csv_logs.continued(callbacks, reached.callbacks.get("csv", {})):
+            with (
+                trained_as_at_first(model, rows_of(given), given.get("x")),
+                csv_logs.continued(callbacks, reached.callbacks.get("csv", {})),
+            ):
                 remember_trained(model)
                 history = original(model, **given)
         except StoppedError:

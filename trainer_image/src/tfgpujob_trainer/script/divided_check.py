@@ -37,7 +37,7 @@ _OF_16_BITS = 5e-2
 def build(model: keras.Model, given: Mapping[str, Any], *, metrics: bool = False) -> None:
     """Give a model without an Input its weights before fit() calls it, if they can be had; with `metrics` also
     those of its metrics. `given`: see `compare`."""
-    rows = _rows(given)
+    rows = rows_of(given)
     if (metrics or not has_weights(model)) and rows is not None:
         try:
             model._symbolic_build(data_batch=tree.map_structure(_of_any_batch, rows))  # noqa: SLF001 (Keras is pinned)
@@ -60,7 +60,7 @@ def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
 
     The model is afterwards as before.
     """
-    found, rows = distribution(), _rows(given)
+    found, rows = distribution(), rows_of(given)
     if rows is None or not has_weights(model) or model.optimizer is None:
         return "not compared with one device: fit() has rows that are made one by one, or the model no weights yet"
     build_all(model.optimizer, model.trainable_variables)
@@ -96,7 +96,7 @@ def compare(model: keras.Model, given: Mapping[str, Any]) -> str:
     return f"compared with one device: the losses of {_STEPS} steps agree to {apart:.0e}"
 
 
-def _rows(given: Mapping[str, Any]) -> tuple[Any, Any, Any] | None:
+def rows_of(given: Mapping[str, Any]) -> tuple[Any, Any, Any] | None:
     """Inputs, targets and weights of as few rows as the mesh can divide; None if none can be had without a trace.
 
     A dataset is not read: another iterator may change the order in which it shuffles.

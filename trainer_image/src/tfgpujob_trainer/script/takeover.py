@@ -65,9 +65,9 @@ class Takeover:
         """
         if call.initial_epoch >= call.epochs:
             return _without_epochs(model, call, is_chief=self.session.env.is_chief)
-        with trained_as_at_first(model):
-            self.fits += 1
-            data = fit_data(call, alike=self.session.env.is_asynchronous)
+        self.fits += 1
+        data = fit_data(call, alike=self.session.env.is_asynchronous)
+        with trained_as_at_first(model, data.train.example(), call.x):
             fit = self._fit_of(model, call, data)
             (self._on_fit or partial(self._train, call, data))(fit)
         history: keras.callbacks.History = model.history

@@ -83,8 +83,10 @@ class Traced:
     """Stands in a model's `train_function` or `test_function`, in the place of Keras' own."""
 
     def __init__(self) -> None:
-        self.layers: bytes | None = None
-        self.variables = b""
+        self.kind = self._batch = ""
+        """Of the rows of this fit()."""
+        self.trained: dict[str, tuple[bytes, bytes]] = {}
+        """What was trainable when rows of a kind were trained first."""
         self.optimizers: list[keras.Optimizer] = []
         self._values: dict[str, dict[str, _Value]] = {}
         """By the kind of the rows: other kinds are traced again."""
@@ -93,13 +95,13 @@ class Traced:
         self._restored: dict[str, dict[str, Any]] = {}
         self._by_trace: set[str] = set()
         """What the traced code sets, as it does in each trace."""
-        self._begun = self._said = self._is_late = False
+        self._begun: set[str] = set()
+        self._said = self._is_late = False
 
     @contextmanager
     def as_traced(self, model: keras.Model, rows: Any) -> Iterator[None]:
         """While a function is traced for rows, or their specification: the values that it was traced with first."""
-        arrays = [one for one in tf.nest.flatten(rows) if one is not None]
-        kind = str([(tf.as_dtype(one.dtype).name, *one.shape[1:]) for one in arrays])
+        kind = self._kind_of(rows)
         found = _Found(model) if kind not in self._values else None
         if found:
             self._record(kind, found)
@@ -126,6 +128,16 @@ class Traced:
             for one, value in reversed(before):
                 if one.stored() is one.value:  # what the traced code sets remains
                     one.put(value)
+
+    def of_fit(self, rows: Any, data: Any) -> None:
+        """The rows of a fit(), and its data: Keras also traces again for batches of another static size."""
+        specs = tf.nest.flatten(getattr(data, "element_spec", ()))
+        self._batch = f"{specs[0].shape[:1]}" if specs else f"{tf.TensorShape([None])}"
+        self.kind = self._kind_of(rows)
+
+    def _kind_of(self, rows: Any) -> str:
+        arrays = [one for one in tf.nest.flatten(rows) if one is not None]
+        return str([self._batch, *((tf.as_dtype(one.dtype).name, *one.shape[1:]) for one in arrays)])
 
     def share_built(self, other: Traced, model: keras.Model) -> None:
         """Record what the script has set, before callbacks set anything."""
@@ -161,17 +173,18 @@ class Traced:
         With values that have changed since, or with those of a checkpoint. Raises ConfigError for what variables of
         optimizers depend on.
         """
-        if not self._begun:
+        if self.kind not in self._begun:
             for what, changed in (
-                ("whether layers are trainable", (self.layers, self.variables) != _trainable(model)),
+                ("whether layers are trainable", self.trained[self.kind] != _trainable(model)),
                 ("the model's optimizer", self.optimizers != [*optimizers_of(model).values()]),
             ):
                 if changed:
                     raise ConfigError(f"a callback sets {what} as training begins", "set it before compile() and fit()")
-            if any(self._changed(kind, model) for kind in self._values):
+            if self.kind in self._values and self._changed(self.kind, model):
                 self._is_late = True
-                self._values.clear()
-        late, self._is_late, self._begun = self._is_late, False, True
+                del self._values[self.kind]
+            self._begun.add(self.kind)
+        late, self._is_late = self._is_late, False
         return late
 
     def state(self, model: keras.Model) -> dict[str, Any]:
@@ -196,7 +209,7 @@ class Traced:
         for kind, values in self._values.items():
             self._values[kind] = _Found(model).with_restored(values, self._restored.get(kind, {}))
             self._is_late |= bool(self._changed(kind, model))
-        self._begun = True
+        self._begun |= state.keys()
 
 
 def traced(model: keras.Model) -> tuple[Traced, Traced]:
@@ -214,10 +227,11 @@ def traced(model: keras.Model) -> tuple[Traced, Traced]:
 
 
 @contextmanager
-def trained_as_at_first(model: keras.Model) -> Iterator[None]:
-    """Set the layers' trainable flags to those of the model's first fit() since it was compiled; log it."""
+def trained_as_at_first(model: keras.Model, rows: Any, data: Any) -> Iterator[None]:
+    """Set the layers' trainable flags to those of the first fit() of such rows since compile(); log it."""
     before, (first, _) = _trainable(model), traced(model)
-    at_first = (first.layers or b"", first.variables)
+    first.of_fit(rows, data)
+    at_first = first.trained.get(first.kind, (b"", b""))
     if at_first == before or [*map(len, at_first)] != [*map(len, before)]:
         yield
         return
@@ -233,9 +247,9 @@ def remember_trained(model: keras.Model) -> None:
     """Record what is trainable in a fit(), as soon as the model is built."""
     first, evaluation = traced(model)
     first.share_built(evaluation, model)
-    if first.layers is None:
-        first.layers, first.variables = _trainable(model)
+    if not first.trained:
         first.optimizers = [*optimizers_of(model).values()]
+    first.trained.setdefault(first.kind, _trainable(model))
 
 
 def _trainable(model: keras.Model) -> tuple[bytes, bytes]:
