@@ -129,7 +129,7 @@ resumed: venv-trainer ## every program of examples/, killed in the middle and st
 .PHONY: differential differential-planted
 differential: venv-trainer ## programs by chance, run by plain Keras and by the trainer, until one differs in silence (SECONDS=600)
 	@$(TRAINER_PY) -W ignore -m tests.trainer.differential --seconds $(SECONDS)
-differential-planted: venv-trainer ## how many programs it takes to find each of ten planted bugs (at most 300)
+differential-planted: venv-trainer ## how many programs it takes to find each planted bug (at most 300)
 	@$(TRAINER_PY) -W ignore -m tests.trainer.differential --planted --most 300
 
 ##@ Benchmarks (docs/benchmarks.md)

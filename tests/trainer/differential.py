@@ -1,7 +1,7 @@
 """`make differential SECONDS=`: programs by chance, run by plain Keras and by the trainer, which must find the same.
 
 Each is run by plain Keras and by the trainer on one and on two replicas of this process; one in twenty as two workers,
-one in twenty broken off in its first fit() and run again. Where the numbers differ, the log must have said so before
+one in ten broken off in its first fit() and run again. Where the numbers differ, the log must have said so before
 the first step. A program that fails is shrunk, and printed. Seeds continue from call to call.
 """
 
@@ -293,6 +293,70 @@ BUGS = (
         'remainder=settings.remainder or "step"',
         'remainder=settings.remainder or "carry"',
         "ROWS, BATCH, EPOCHS = (25, (8|6|12)|13, (6|12)|31, 6)",
+    ),
+    Mutant(
+        "trace each fit() with the Python values of its time",
+        "script/traced.py",
+        "found = _Found(model) if kind not in self._values else None",
+        "found: Any = _Found(model)",
+        r"class Reads(.|\n)*initial_epoch=EPOCHS",
+    ),
+    Mutant(
+        "trace the step before callbacks set Python values, and not again",
+        "script/traced.py",
+        "                self._is_late = True\n                del",
+        "                del",
+        "class Reads(.|\n)*def on_(epoch|train)_begin",
+    ),
+    Mutant(
+        "compare a list that replaces another with itself",
+        "script/traced.py",
+        "            if (\n                not _alike(one.value, known[name].value)\n",
+        "            if (\n                not isinstance(one.value, dict | list)\n"
+        "                and not _alike(one.value, known[name].value)\n",
+        r"reads\.parts(.|\n)*def on_epoch|def on_(epoch|train)_begin(.|\n)*reads\.parts",
+    ),
+    Mutant(
+        "keep no Python values in checkpoints",
+        "script/traced.py",
+        "if one.can_be_kept and (one.name",
+        "if False and (one.name",
+        "^resumed(.|\n)*class Reads",
+    ),
+    Mutant(
+        "let callbacks set what slots depend on as training begins",
+        "script/traced.py",
+        "                if changed:\n                    raise",
+        "                if changed is None:\n                    raise",
+        r"def on_train_begin\(self, logs=None\):\n +self\.model\.(optimizer =|layers)",
+    ),
+    Mutant(
+        "keep the trainable flags of rows of another kind",
+        "script/traced.py",
+        "first.trained.get(first.kind,",
+        "next(iter(first.trained.values()),",
+        r"trainable = False; model\.fit",
+    ),
+    Mutant(
+        "keep no arrays of callbacks",
+        "script/callback_state.py",
+        "if tf.as_dtype(value.dtype) == tf.string:",
+        "if value.shape or tf.as_dtype(value.dtype) == tf.string:",
+        r"^resumed(.|\n)*self\.(seen|mean) =",
+    ),
+    Mutant(
+        "differentiate the parts of the loss on one replica",
+        "step/synchronous.py",
+        "self._alone = strategy.num_replicas_in_sync == takeover.accumulate == 1",
+        "self._alone = False",
+        "^here(.|\n)*custom_gradient",
+    ),
+    Mutant(
+        "leave out that the result of a metric is a variable",
+        "model/metrics.py",
+        "if isinstance(value, keras.Variable)]",
+        "if value is None]",
+        "^here(.|\n)*(Rows|Largest)",
     ),
 )
 

@@ -162,6 +162,7 @@ METRICS = {
 [lambda y_true, y_pred: ops.mean(SQUARES)]
 [lambda y_true, y_pred: ops.max(SQUARES, axis=-1)]
 [Sums()]
+[Rows()]
 [Largest()]
 """),
     "rng.integers(0, 3, ROWS)": ["[]", '["accuracy"]', '[keras.metrics.SparseCategoricalCrossentropy(name="ce")]'],
@@ -180,6 +181,18 @@ class Sums(keras.metrics.Metric):
 
     def result(self):
         return self.total / self.calls
+""",
+    "Rows": """
+class Rows(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__(name="rows")
+        self.count = self.add_weight(shape=(), initializer="zeros", name="count")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.count.assign_add(ops.cast(ops.shape(y_true)[0], self.dtype))
+
+    def result(self):
+        return self.count
 """,
     "Largest": """
 class Largest(keras.metrics.Metric):
@@ -275,6 +288,50 @@ class Mine(keras.optimizers.Optimizer):
         slot.assign(0.5 * slot + tf.convert_to_tensor(gradient))
         self.assign_sub(variable, ops.cast(learning_rate, "float64") * slot / (1.0 + ops.cast(self.steps, "float64")))
 """)
+READS = """
+FACTOR = 1.0
+
+class Reads(layers.Layer):
+    factor, pair = 1.0, (1.0, 2.0)
+
+    def __init__(self):
+        super().__init__(name="reads")
+        self.parts = {"a": [1.0]}
+
+    def call(self, z):
+        return z * READ
+"""
+SETS = """
+class Hook(keras.callbacks.Callback):
+    def WHEN(self, epoch, logs=None):
+        global FACTOR
+        reads, value = self.model.get_layer("reads"), 0.5 + epoch
+        SET
+"""
+# A value of Python that a layer reads, and how a callback sets it.
+VALUES = _lines("""
+self.factor | reads.factor = value
+FACTOR | FACTOR = value
+self.parts["a"][0] | reads.parts["a"][0] = value
+self.parts["a"][0] | reads.parts = {"a": [value]}
+sum(self.parts["a"]) | reads.parts["a"].append(value)
+self.pair[0] | reads.pair = (value, 2.0)
+getattr(self, "late", 1.0) | reads.late = value
+""")
+GRADIENTS = """
+@tf.custom_gradient
+def given_back(z):
+    return tf.identity(z), lambda g: GIVEN
+
+class GivenBack(layers.Layer):
+    def call(self, z):
+        return given_back(z)
+"""
+GIVEN = _lines("""
+-0.5 * g
+tf.clip_by_value(g, -0.01, 0.01)
+g / (1.0 + tf.norm(g))
+""")
 CALLBACKS = _lines("""
 keras.callbacks.EarlyStopping("loss", mode="max", patience=1, restore_best_weights=True)
 keras.callbacks.LearningRateScheduler(lambda epoch: 0.05 / (1 + epoch))
@@ -326,6 +383,32 @@ class Hook(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if batch == 1:
             self.model.stop_training = True
+# or
+class Hook(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.best, self.kept = np.zeros(2), -np.inf, []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen = self.seen + [1, logs["loss"]]
+        if logs["loss"] > self.best:
+            self.best, self.kept = logs["loss"], self.model.get_weights()
+        self.model.optimizer.learning_rate = 0.05 / (1 + self.seen[0])
+
+    def on_train_end(self, logs=None):
+        self.model.set_weights([0.5 * w + 0.5 * k for w, k in zip(self.model.get_weights(), self.kept)])
+# or
+class Hook(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.layers[-1].trainable = False
+# or
+class Hook(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.model.layers[-1].trainable = False
+# or
+class Hook(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.model.optimizer = keras.optimizers.SGD(0.5)
 """)
 ON_CHIEF = _lines("""
 GIVEN
@@ -351,6 +434,7 @@ VALIDATION = _lines("""
 """)
 AGAIN = _lines("""
 history = model.fit(x, y, batch_size=BATCH, epochs=EPOCHS + 1, initial_epoch=EPOCHS, shuffle=False, verbose=0)
+model.layers[-1].trainable = False; model.fit(x, y, batch_size=BATCH, shuffle=False, verbose=0)
 model.layers[-1].trainable = False; model.compile("sgd", loss); model.fit(x, y, shuffle=False, verbose=0)
 """)
 COMPUTED = _lines("""
@@ -442,7 +526,8 @@ def programs(draw: Callable[..., Any]) -> Program:
         chosen: str = one([*pieces]) if draw(st.integers(0, of - 1)) == of - 1 else none
         return chosen
 
-    mode = {18: "workers", 19: "resumed"}.get(draw(st.integers(0, 19)), "here")
+    mode = {17: "workers", 18: "resumed", 19: "resumed"}.get(draw(st.integers(0, 19)), "here")
+    often = mode == "resumed"  # what callbacks set matters there
     x, y = one(list(INPUTS)), one(list(LOSSES))
     inputs, fronts = INPUTS[x]
     vector = y.endswith("2))")
@@ -453,13 +538,19 @@ def programs(draw: Callable[..., Any]) -> Program:
     if vector and draw(st.integers(0, 3)) == 3:
         stack.append("Added()")
         parts.append(ADDS.replace("ADDED", one(ADDED)))
+    if given_back := some(GIVEN, 6):
+        stack.append("GivenBack()")
+        parts.append(GRADIENTS.replace("GIVEN", given_back))
+    if value := some(VALUES, 2 if often else 3):
+        stack.append("Reads()")
+        parts.append(READS.replace("READ", value.split(" | ")[0]))
     own = one(["keras.Model", "keras.Model", "step", "computes"] if vector else ["keras.Model"])
     if own == "computes":
         parts.append(COMPUTES.replace("COMPUTED", one(COMPUTED)))
     if own == "step":
         parts.append(_step(one, some))
-    clips, callback = some(CLIPS[:4] if own == "step" else CLIPS, 3), some([*CALLBACKS, *["Hook()"] * 8], 2)
-    hook = one(HOOKS) if callback == "Hook()" else ""
+    clips = some(CLIPS[:4] if own == "step" else CLIPS, 3)
+    callback, hook = _callback(one, some, value, often=often)
     if "Swap" in callback:
         clips = CLIPS[4]
     optimizer = one(OPTIMIZERS[:7] if own == "step" else OPTIMIZERS)
@@ -490,6 +581,16 @@ history = model.fit({data}, epochs=EPOCHS, shuffle=False, verbose=0, callbacks={
     source = "\n".join([HEAD, *(part for part in parts if part), body, TAIL])
     source = source.replace("SQUARES", "ops.square(y_true - y_pred)")
     return Program(source.replace("DATASET", "tf.data.Dataset.from_tensor_slices"), mode)
+
+
+def _callback(one: Callable[..., Any], some: Callable[..., Any], value: str, *, often: bool) -> tuple[str, str]:
+    """A callback, and the class of one that is the script's own; `value`: one of VALUES that it sets."""
+    if not value:
+        callback = some([*CALLBACKS, *["Hook()"] * 8], 1 if often else 2)
+        return callback, one(HOOKS) if callback == "Hook()" else ""
+    when = one(["on_epoch_begin", "on_epoch_end", "on_train_begin"])
+    hook = _filled(SETS, WHEN=when, SET=value.split(" | ")[1])
+    return "Hook()", hook.replace("epoch, logs", "logs").replace(" + epoch", "") if "train" in when else hook
 
 
 def _state(one: Callable[..., Any], some: Callable[..., Any]) -> str:
