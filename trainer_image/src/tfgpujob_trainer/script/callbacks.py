@@ -187,8 +187,14 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         if hook == "on_train_end":
             arguments = (None if self._logs is None else self.logs(self._logs),)
         kept = self._resumed.get("csv", {}) if hook == "on_train_begin" else {}
+        begins_again = self._resumed and hook == "on_train_begin"
+        # Weights that on_train_begin() sets are older than the checkpoint.
+        weights = [(v, local_value(v)) for v in self._model.variables] if begins_again else []
         with csv_logs.continued(self._list.callbacks, kept):
             super().__call__(hook, *arguments)
+        for variable, value in weights:
+            if not np.array_equal(local_value(variable), value):
+                variable.assign(value)
         if hook == "on_train_begin":
             self._state = CallbackState(self._list.callbacks)
             say_what_is_not_kept(self._named.values())

@@ -183,7 +183,7 @@ class Divided:
         given |= {"verbose": 0, "initial_epoch": first, "callbacks": [*callbacks, followed]}
         try:
             with (
-                trained_as_at_first(model, rows_of(given), given.get("x")),
+                trained_as_at_first(model, rows_of(given)),
                 csv_logs.continued(callbacks, reached.callbacks.get("csv", {})),
             ):
                 remember_trained(model)

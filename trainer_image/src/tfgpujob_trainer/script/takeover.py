@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 from tfgpujob_trainer.contract.exits import ConfigError, Outcome, TrainerError
 from tfgpujob_trainer.data.sources.batches import Batches
@@ -15,7 +16,7 @@ from tfgpujob_trainer.parameter_server.serve import serve_rows
 from tfgpujob_trainer.parameter_server.trainer import trainer_of
 from tfgpujob_trainer.reporting.log import say, say_once
 from tfgpujob_trainer.script.agreement import Agreement
-from tfgpujob_trainer.script.call import WHAT, FitCall, FitData, fit_data, same_rows, settings_of
+from tfgpujob_trainer.script.call import BATCHED, WHAT, FitCall, FitData, fit_data, same_rows, settings_of
 from tfgpujob_trainer.script.callbacks import CallCallbacks, ScriptCallbacks, chosen, share_logs
 from tfgpujob_trainer.script.evaluating import Evaluations
 from tfgpujob_trainer.script.held import Held
@@ -67,7 +68,7 @@ class Takeover:
             return _without_epochs(model, call, is_chief=self.session.env.is_chief)
         self.fits += 1
         data = fit_data(call, alike=self.session.env.is_asynchronous)
-        with trained_as_at_first(model, data.train.example(), call.x):
+        with trained_as_at_first(model, data.train.example(), _static(call, data)):
             fit = self._fit_of(model, call, data)
             (self._on_fit or partial(self._train, call, data))(fit)
         history: keras.callbacks.History = model.history
@@ -153,6 +154,14 @@ class Takeover:
                 "pass every fit() the same arrays or tf.data.Dataset, with the same batch_size, or use "
                 "MultiWorkerMirrored",
             )
+
+
+def _static(call: FitCall, data: FitData) -> int | None:
+    """The rows of each batch where Keras' step is traced for their number: arrays may have no batch with fewer."""
+    if isinstance(call.x, tf.data.Dataset):
+        size: int | None = tf.nest.flatten(call.x.element_spec)[0].shape[0]
+        return size
+    return None if isinstance(call.x, BATCHED) or data.train.rows % data.batch_size else data.batch_size
 
 
 def _without_epochs(model: keras.Model, call: FitCall, *, is_chief: bool) -> keras.callbacks.History:

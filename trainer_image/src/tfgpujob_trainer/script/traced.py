@@ -129,10 +129,9 @@ class Traced:
                 if one.stored() is one.value:  # what the traced code sets remains
                     one.put(value)
 
-    def of_fit(self, rows: Any, data: Any) -> None:
-        """The rows of a fit(), and its data: Keras also traces again for batches of another static size."""
-        specs = tf.nest.flatten(getattr(data, "element_spec", ()))
-        self._batch = f"{specs[0].shape[:1]}" if specs else f"{tf.TensorShape([None])}"
+    def of_fit(self, rows: Any, batch: int | None) -> None:
+        """The rows of a fit(), and how many each batch has, if all have as many: Keras traces others again."""
+        self._batch = str(batch)
         self.kind = self._kind_of(rows)
 
     def _kind_of(self, rows: Any) -> str:
@@ -227,10 +226,10 @@ def traced(model: keras.Model) -> tuple[Traced, Traced]:
 
 
 @contextmanager
-def trained_as_at_first(model: keras.Model, rows: Any, data: Any) -> Iterator[None]:
+def trained_as_at_first(model: keras.Model, rows: Any, batch: int | None = None) -> Iterator[None]:
     """Set the layers' trainable flags to those of the first fit() of such rows since compile(); log it."""
     before, (first, _) = _trainable(model), traced(model)
-    first.of_fit(rows, data)
+    first.of_fit(rows, batch)
     at_first = first.trained.get(first.kind, (b"", b""))
     if at_first == before or [*map(len, at_first)] != [*map(len, before)]:
         yield
