@@ -233,7 +233,7 @@ def test_the_copy_computes_as_the_model_does(float64):
 
 def test_a_layout_map_that_is_wrong_for_a_model_without_an_input_is_named():
     layout = LayoutMap(DeviceMesh((1, 2), ("batch", "model")))
-    layout[".*kernel"], layout["late/.*"] = (None, "model"), ()
+    layout[".*kernel"], layout["late.*"] = (None, "model"), ()
     with installed(), ModelParallel(layout_map=layout, batch_dim_name="batch").scope():
         model = Late()
         model.compile("adam", "mse")
