@@ -84,7 +84,7 @@ class Traced:
 
     def __init__(self) -> None:
         self.kind = self._batch = ""
-        """Of the rows of this fit()."""
+        """The kind of the rows of this fit()."""
         self.trained: dict[str, tuple[bytes, bytes]] = {}
         """What was trainable when rows of a kind were trained first."""
         self.optimizers: list[keras.Optimizer] = []
