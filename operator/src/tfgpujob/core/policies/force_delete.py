@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from tfgpujob.core.observed.snapshot import Delete, Kind, Outcome, Snapshot
+from tfgpujob.core.observed.snapshot import Delete, Kind, Outcome, Pod, Snapshot
 from tfgpujob.core.status.builder import moment
 
 
@@ -22,10 +22,17 @@ def with_forced_deletes(outcome: Outcome, snapshot: Snapshot, after_seconds: int
     """
     if outcome.lookups:
         return outcome
-    # Terminating, with no kubelet to end them.
-    pods = (pod for pod in snapshot.pods if pod.owner_uid and pod.deletion_due and pod.node in snapshot.lost_nodes)
-    due = {pod: moment(pod.deletion_due) + timedelta(seconds=after_seconds) for pod in pods}
+    due = {pod: _stuck_from(pod, after_seconds) for pod in snapshot.pods if _is_unattended(pod, snapshot)}
     forced = tuple(Delete(Kind.POD, pod.name, pod.uid, force=True) for pod, at in due.items() if at <= now)
     times = [at for at in (outcome.requeue_at, *due.values()) if at is not None and at > now]
     requeue_at = outcome.requeue_at if outcome.requeue_at and outcome.requeue_at <= now else min(times, default=None)
     return replace(outcome, deletes=(*outcome.deletes, *forced), requeue_at=requeue_at)
+
+
+def _is_unattended(pod: Pod, snapshot: Snapshot) -> bool:
+    """Terminating, with no kubelet to end it."""
+    return bool(pod.owner_uid and pod.deletion_due and pod.node in snapshot.lost_nodes)
+
+
+def _stuck_from(pod: Pod, after_seconds: int) -> datetime:
+    return moment(pod.deletion_due) + timedelta(seconds=after_seconds)
