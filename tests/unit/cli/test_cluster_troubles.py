@@ -82,6 +82,7 @@ def test_names_of_jobs_are_completed(
     assert capsys.readouterr().out == "plain,complete-me\n"
 
 
+@pytest.mark.slow
 def test_interrupted_while_following(live: LiveCluster, tmp_path: Path) -> None:
     submit(tmp_path, "followed", worker=1)
     live.until_running("followed")

@@ -96,6 +96,7 @@ def test_an_image_without_the_trainer_says_its_last_words(live: LiveCluster, cap
     assert "has ended: No module named tfgpujob_trainer.gpu_doctor; name an image of this release's trainer" in said
 
 
+@pytest.mark.slow
 def test_a_pod_that_stays_pending_is_told_in_kubernetes_words(live: LiveCluster, capsys: Output) -> None:
     live.do(lambda: setattr(live.scheduler, "gpus", 1))
     try:

@@ -113,6 +113,7 @@ def test_a_job_that_was_suspended_for_idle_gpus_is_resumed(live: LiveCluster, cl
     assert (again.status.attempt, again.is_true(Condition.SUSPENDED)) == (2, False)
 
 
+@pytest.mark.slow
 def test_logs_of_all_replicas_are_followed_through_a_restart(live: LiveCluster, client: Client) -> None:
     client.submit(job("talks", worker=2, run_policy={"cleanPodPolicy": "None"}))
     live.until_running("talks")

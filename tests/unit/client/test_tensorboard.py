@@ -264,6 +264,7 @@ def test_a_pod_that_cannot_be_deleted_is_named(live: LiveCluster) -> None:
     live.do(lambda: live.server.delete("Pod", "default", pod, by="user"))
 
 
+@pytest.mark.slow
 def test_the_pod_is_deleted_though_the_server_is_away_for_a_moment(live: LiveCluster, client: Client) -> None:
     submit(live, "away")
     looks = client.tensorboard("away", port=0)

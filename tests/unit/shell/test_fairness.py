@@ -100,6 +100,7 @@ def test_a_flood_of_jobs_delays_another_namespaces_pods_by_no_more_than_twice(fl
     assert run(_told("Pod", *flood)) == pytest.approx(run(_told("Pod", 0, 1)))
 
 
+@pytest.mark.slow
 def test_a_flood_of_jobs_delays_another_namespaces_events_by_no_more_than_twice() -> None:
     alone = run(_told("Event", 0, 1))
     assert run(_told("Event", *FLOODS["5000-jobs-of-1-pod"])) <= 2 * alone

@@ -47,11 +47,13 @@ def while_held(port: int, limit: float, monkeypatch: pytest.MonkeyPatch) -> tupl
     return found[0]
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_busy_for_a_moment_is_alive(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     status, text = while_held(port, 60.0, monkeypatch)
     assert status == 200 and text.startswith("the event loop has not turned for")
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_held_for_good_is_not(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert health.HELD_SECONDS == 60.0
     status, text = while_held(port, 0.5, monkeypatch)

@@ -136,6 +136,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("say", "put"),
     [(say, False) for say in HOSTILE.values()] + [(HOSTILE["endless 100 Continue"], True)],

@@ -40,6 +40,7 @@ async def test_the_pod_is_shown_its_token() -> None:
     assert b"\r\nX-Tfgpu-Token: 0af3\r\n" in head
 
 
+@pytest.mark.slow
 async def test_who_does_not_answer_in_time_is_left() -> None:
     async with pod(b"HTTP/1.1 200 OK\r\n", hang=True) as (ask, _), asyncio.timeout(PATIENCE):
         assert await ask("127.0.0.1", "") is None
@@ -167,6 +168,7 @@ def test_slow_answers_hold_up_neither_each_other_nor_too_much() -> None:
     assert len(set(jobs.changed)) == 200
 
 
+@pytest.mark.slow
 def test_the_slow_pods_of_one_namespace_hold_up_no_other() -> None:
     """2,000 jobs that take as long to answer as they may, beside three that answer at once."""
     jobs = Jobs(3, slow=(2000, 1.0))
