@@ -213,3 +213,18 @@ def test_what_is_kept_in_memory_goes_on_to_the_bit_and_what_finds_no_room_is_don
     assert printed.count("validation after step 10") == 2
     assert values_digest(run.built.model.weights) == values_digest(undisturbed.built.model.weights)
     assert run.last_epoch == undisturbed.last_epoch
+
+
+def test_the_first_copy_of_another_fit_deletes_those_of_the_one_before(memory):
+    def checkpoints(of: str) -> in_memory.InMemoryCheckpoints:
+        return in_memory.InMemoryCheckpoints(memory, {"v": keras.Variable(1.0)}, of=of)
+
+    for step in (8, 9):
+        checkpoints(".").save(step, dict)
+    second = checkpoints("fit-2")
+    assert second.latest() is None
+    second.save(1, dict)
+    assert [copy.step for copy in memory._whole()] == [1]
+    found = second.latest()
+    assert found is not None and found.step == 1
+    assert checkpoints(".").latest() is None

@@ -266,10 +266,7 @@ def _lost_pods(spec: JobSpec, plan: Plan) -> Iterator[tuple[str, str]]:
     else:
         yield "failure", "The steps since the newest copy in the memory of the other workers are computed again."
     if spec.trainer is not None and spec.trainer.may_be_script:
-        yield (
-            "failure",
-            "A script has copies of the fit() that runs; with keras.distribution it has none.",
-        )
+        yield "failure", "A script has copies of the fit() that runs; with keras.distribution it has none."
     yield "failure", f"While the pod of {leader} is created again, the others wait."
     if plan.members.spares:
         yield "failure", "A spare replaces any other lost pod, and the new pod becomes a spare."

@@ -60,7 +60,7 @@ class InMemoryCheckpoints:
         """`on`: whether any are made."""
         self._read = reader(variables.values())
         self._described: tuple[Any, str] = (None, "")
-        self._checked = self._saved = False
+        self._checked = False
         self._cost = 0.0
 
     def may_follow_step(self) -> bool:
@@ -78,11 +78,11 @@ class InMemoryCheckpoints:
         began, self._cost = time.monotonic() - self._cost, 0.0
         record, of_state = apart(state())
         values = self._read() + [np.asarray(value, order="C") for value in of_state.values()]
-        if not self._checked and not self._fits(sum(value.nbytes for value in values)):
-            return
-        if not self._saved and self.latest() is None:
-            self._file.keep(None)  # an earlier run's, which may have later steps
-        self._saved = True
+        if not self._checked:
+            if not self._fits(sum(value.nbytes for value in values)):
+                return
+            if self.latest() is None:
+                self._file.keep(None)  # an earlier run's, which may have later steps
         try:
             self._file.write(step, self._parts(record, [*self._names, *of_state], values))
         except OSError as error:

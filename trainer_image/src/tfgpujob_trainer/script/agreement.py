@@ -46,16 +46,14 @@ class Agreement:
             self(f"calls {name}(){place_in(self._script)}{_described(arguments)}")
 
     def on_callbacks(self, callbacks: Any) -> set[str]:
-        """The classes of a fit()'s callbacks of which the chief has more than another worker: these may only observe.
-
-        Any difference is logged.
+        """The classes of a fit()'s callbacks of which not all workers have as many, which is logged: these may only
+        observe.
         """
-        names = that_may_train(callbacks)
-        found = self._peers.differing(f"has the callbacks {', '.join(names)}" if names else "has no callbacks")
+        found = [text.split() for text in self._peers.differing(" ".join(that_may_train(callbacks)))]
         if found:
-            say(f"{self._by_worker(found)}: what changes the training must be on every worker")
-        chiefs, *others = (Counter(text.removeprefix("has the callbacks ").split(", ")) for text in found or [""])
-        return {name for other in others for name in chiefs - other}
+            texts = [f"has the callbacks {', '.join(names)}" if names else "has no callbacks" for names in found]
+            say(f"{self._by_worker(texts)}: what changes the training must be on every worker")
+        return {name for one in map(Counter, found) for other in map(Counter, found) for name in one - other}
 
     def _by_worker(self, texts: Sequence[str]) -> str:
         """`worker 0 …, worker 1 …`, with the first worker of each text."""

@@ -151,21 +151,22 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         peers: Peers,
         *,
         agree: Callable[[str], None],
-        only_on_chief: Collection[str] = (),
+        not_on_all: Collection[str] = (),
         epochs: int,
         steps: int,
         verbose: Any = 0,
         validation_freq: Any = 1,
     ) -> None:
-        """`only_on_chief`: the classes of which another worker has fewer."""
+        """`not_on_all`: the classes of which not all workers have as many."""
         super().__init__(callbacks, model, verbose, add_history=True, epochs=epochs, steps=steps)
         self._validated = None if isinstance(validation_freq, int) else frozenset(validation_freq)
         self._peers, self._agree = peers, agree
-        self._on_chief = {id(one) for one in callbacks if only_writes(one) or type(one).__name__ in only_on_chief}
+        self._apart = [one for one in callbacks if only_writes(one) or type(one).__name__ in not_on_all]
         self.per_batch = _have_any(callbacks, _BATCH_HOOKS)
         self._stops_in_epochs = _have_any([one for one in callbacks if not only_writes(one)], _BATCH_HOOKS)
         self.stops = model.stop_training = self._asks = self._ended = False
-        named = {f"{type(one).__name__} {i}": one for i, one in enumerate(callbacks) if not only_writes(one)}
+        on_all = [one for one in callbacks if one not in self._apart]
+        named = {f"{type(one).__name__} {i}": one for i, one in enumerate(on_all)}
         self._named, self._known = named, {id(v.value) for v in (*model.variables, *model.metrics_variables)}
         self._known |= {id(v.value) for optimizer in optimizers_of(model).values() for v in optimizer.variables}
         self._outside = {name: outside.used(callback) for name, callback in named.items()}
@@ -198,6 +199,7 @@ class ScriptCallbacks(CallCallbacks, Hooks):
         if hook == "on_train_begin":
             self._state = CallbackState(self._list.callbacks)
             say_what_is_not_kept(self._named.values())
+            say_what_is_not_kept((one for one in self._apart if not only_writes(one)), keeps_variables=False)
             self._apply()
         self._agreed(hook, *arguments)
 
@@ -242,9 +244,9 @@ class ScriptCallbacks(CallCallbacks, Hooks):
 
     def chiefs_state(self) -> dict[str, Any]:
         """Without callbacks that hold arrays."""
-        if not self._on_chief:
+        if not self._apart:
             return {}
-        state = self._state.changed(lambda one: id(one) in self._on_chief)
+        state = self._state.changed(self._apart.__contains__)
         return state | {"callbacks": [one for one in state["callbacks"] if not apart(one)[1]]}
 
     def _held(self) -> list[Any]:

@@ -84,7 +84,7 @@ class Takeover:
                 model,
                 session.peers,
                 agree=self.agree,
-                only_on_chief=self.agree.on_callbacks(call.callbacks),
+                not_on_all=self.agree.on_callbacks(call.callbacks),
                 epochs=epochs,
                 steps=steps,
                 verbose=call.verbose,

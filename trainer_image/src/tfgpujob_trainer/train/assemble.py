@@ -71,8 +71,6 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
         say(note)
     variables = variables_to_save(built.model, list(captured.values()))
     which = str(output.relative_to(session.job.output.directory)) if fit.of_script else ""
-    # A script may give callbacks, and what these hold, to one worker only.
-    alike = not fit.of_script or not peers.differing(json.dumps([*variables]))
     manager = partial(
         CheckpointManager,
         variables=variables,
@@ -94,7 +92,7 @@ def assemble(built: Built[S], evaluate: Evaluate) -> Run[S]:
         store,
         start=lambda peers: start_from(settings, built.model, list(variables.values()), peers),
         published=lambda *saved: heartbeat.run_status.update(lastCheckpoint=published(*saved)),
-        in_memory=in_memory(variables, of=which) if alike or peers.is_chief else None,
+        in_memory=in_memory(variables, of=which),
     )
     log = TrainingLog(
         steps=total_steps,
